@@ -1,0 +1,215 @@
+//! The facts, texts and signals by name, and the groups that Dynamo's guide gives them.
+
+/// The picker's signal that carries the sum of the scorers' costs.
+pub const COST: &str = "cost";
+
+/// The one bit pattern of a missing value: the quiet NaN 0x7ff8000000000000.
+#[must_use]
+pub const fn missing() -> f64 {
+    f64::from_bits(0x7ff8_0000_0000_0000)
+}
+
+/// Whether `value` is missing. Any NaN counts.
+#[must_use]
+pub const fn is_missing(value: f64) -> bool {
+    value.is_nan()
+}
+
+/// What set a request off: the values of the fact `session.trigger`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Trigger {
+    /// 0: a message of the user.
+    UserMessage,
+    /// 1: the result of a tool.
+    ToolResult,
+    /// 2: anything else.
+    Other,
+}
+
+impl Trigger {
+    /// The trigger's number in the contract.
+    #[must_use]
+    pub const fn as_f64(self) -> f64 {
+        match self {
+            Self::UserMessage => 0.0,
+            Self::ToolResult => 1.0,
+            Self::Other => 2.0,
+        }
+    }
+
+    /// The trigger of a number, none where it is missing.
+    #[must_use]
+    pub fn from_f64(value: f64) -> Option<Self> {
+        if value.is_nan() {
+            None
+        } else if value == 0.0 {
+            Some(Self::UserMessage)
+        } else if value == 1.0 {
+            Some(Self::ToolResult)
+        } else {
+            Some(Self::Other)
+        }
+    }
+}
+
+macro_rules! vocabulary {
+    ($(#[$meta:meta])* $kind:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum $kind { $($(#[$doc])* $variant,)* }
+
+        impl $kind {
+            /// Every one, in the order of docs/contract.md.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+            /// How many there are.
+            pub const COUNT: usize = Self::ALL.len();
+
+            /// The name in the contract.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// The one of that name.
+            #[must_use]
+            pub fn from_name(name: &str) -> Option<Self> {
+                match name { $($name => Some(Self::$variant),)* _ => None }
+            }
+
+            /// The place in [`Self::ALL`].
+            #[must_use]
+            pub const fn index(self) -> usize {
+                self as usize
+            }
+        }
+    };
+}
+
+vocabulary! {
+    /// A number of the request. Missing is NaN unless said otherwise.
+    Fact {
+        /// Milliseconds, monotonic, since the host's start; trace time in replay. Never missing.
+        NowMs = "request.now-ms",
+        /// Tokens of the prompt; 0 for embeddings. Never missing.
+        PromptTokens = "request.prompt-tokens",
+        /// Blocks of the prompt: tokens / block size, rounded up. Never missing.
+        Blocks = "request.blocks",
+        /// 1 where the request counts towards prefill load, else 0. Never missing.
+        TracksPrefillTokens = "request.tracks-prefill-tokens",
+        /// Expected tokens of the answer.
+        ExpectedOutputTokens = "request.expected-output-tokens",
+        /// The scheduler's priority boost. 0 where the request has none.
+        PriorityJump = "request.priority-jump",
+        /// The strict integer priority. 0 where the request has none.
+        StrictPriority = "request.strict-priority",
+        /// The request's own router temperature.
+        RouterTemperature = "request.router-temperature",
+        /// 1 where the request is pinned to its one row, else 0. Never missing.
+        Pinned = "request.pinned",
+        /// The first row of the soft affinity target, among the rows sent. Missing without a target or without a row of it.
+        AffinityFirst = "request.affinity-first",
+        /// The rows of the soft affinity target, consecutive from the first; 0 where it has none here. Missing without a target.
+        AffinityRows = "request.affinity-rows",
+        /// 1 where any worker of the partition, eligible or not, has an overlap on device, host or disk, else 0. Never missing.
+        HasTierMatches = "request.has-tier-matches",
+        /// 1 for the session's last request, 0 for another.
+        SessionFinal = "session.final",
+        /// 0 user message, 1 tool result, 2 other.
+        SessionTrigger = "session.trigger",
+    }
+}
+
+vocabulary! {
+    /// A text of the request. Missing is `none`.
+    Text {
+        /// The reasoning or tool session's identifier.
+        SessionId = "session.id",
+        /// The identifier of the session that started this one.
+        SessionParentId = "session.parent-id",
+    }
+}
+
+vocabulary! {
+    /// A number of each worker. Missing is NaN unless said otherwise.
+    Signal {
+        /// Prefix blocks resident on the device, as reported. Absent is 0.
+        CacheDeviceOverlapBlocks = "cache.device-overlap-blocks",
+        /// Prefix blocks in host memory beyond the device's, as reported. Absent is 0.
+        CacheHostOverlapBlocks = "cache.host-overlap-blocks",
+        /// Prefix blocks on disk beyond the host's, as reported. Absent is 0.
+        CacheDiskOverlapBlocks = "cache.disk-overlap-blocks",
+        /// Shared-cache blocks past the device's prefix. Missing where the request has no shared-cache lookup.
+        CacheSharedBeyondDeviceBlocks = "cache.shared-beyond-device-blocks",
+        /// The host's weighted estimate of the overlap, in blocks. Absent is 0.
+        CacheEffectiveOverlapBlocks = "cache.effective-overlap-blocks",
+        /// Device overlap where any tier matched for the request, else the effective estimate.
+        CacheOverlapBlocks = "cache.overlap-blocks",
+        /// The host's estimate of cached prompt tokens, not clamped to the prompt. Absent is 0.
+        CacheEstimatedCachedTokens = "cache.estimated-cached-tokens",
+        /// Shared-cache blocks past the effective overlap. Missing where the request has no shared-cache lookup.
+        CacheSharedBeyondEffectiveBlocks = "cache.shared-beyond-effective-blocks",
+        /// Tokens in the worker's prefill stage. 0 where the load is not known.
+        LoadActivePrefillTokens = "load.active-prefill-tokens",
+        /// `load.decode-blocks` + `load.added-blocks`. 0 where the load is not known.
+        LoadDecodeCostBlocks = "load.decode-cost-blocks",
+        /// KV blocks of the worker's active requests. 0 where the load is not known.
+        LoadDecodeBlocks = "load.decode-blocks",
+        /// Blocks that this request would add: those past the prefix it shares with active requests. 0 where the load is not known.
+        LoadAddedBlocks = "load.added-blocks",
+        /// Active requests. 0 where the load is not known.
+        LoadActiveRequests = "load.active-requests",
+        /// 1 where the host knows the worker's load, else 0.
+        LoadAvailable = "load.available",
+        /// exp(-tanh(sum of the weights of matching preferred taints)). Missing without preferred taints, and with a pin.
+        TaintPreferredMultiplier = "taint.preferred-multiplier",
+        /// The worker's KV blocks in all. Missing where it advertises none.
+        WorkerTotalKvBlocks = "worker.total-kv-blocks",
+        /// The worker's limit of batched tokens. Missing where it advertises none.
+        WorkerMaxNumBatchedTokens = "worker.max-num-batched-tokens",
+    }
+}
+
+/// The groups of signals that Dynamo's guide names, for a stage that wants all of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Group {
+    /// Prefix overlap in every tier.
+    Cache,
+    /// Load of the worker.
+    Load,
+    /// Multiplier of the preferred taints.
+    PreferredTaint,
+}
+
+impl Group {
+    /// The signals of the group.
+    #[must_use]
+    pub const fn signals(self) -> &'static [Signal] {
+        match self {
+            Self::Cache => &[
+                Signal::CacheDeviceOverlapBlocks,
+                Signal::CacheHostOverlapBlocks,
+                Signal::CacheDiskOverlapBlocks,
+                Signal::CacheSharedBeyondDeviceBlocks,
+                Signal::CacheEffectiveOverlapBlocks,
+                Signal::CacheEstimatedCachedTokens,
+            ],
+            Self::Load => &[
+                Signal::LoadActivePrefillTokens,
+                Signal::LoadDecodeCostBlocks,
+                Signal::LoadActiveRequests,
+                Signal::LoadAvailable,
+            ],
+            Self::PreferredTaint => &[Signal::TaintPreferredMultiplier],
+        }
+    }
+
+    /// The facts of the group.
+    #[must_use]
+    pub const fn facts(self) -> &'static [Fact] {
+        match self {
+            Self::Cache => &[Fact::HasTierMatches],
+            Self::Load | Self::PreferredTaint => &[],
+        }
+    }
+}

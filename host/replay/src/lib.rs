@@ -1,0 +1,1 @@
+//! pointsman-replay

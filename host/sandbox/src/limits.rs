@@ -1,0 +1,119 @@
+//! What one guest may use. One table holds every limit: its key in the YAML, its default in both profiles, its meaning.
+
+/// Which kind of guest an instance is: decides the engine and the defaults of the limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Profile {
+    /// Small compiled policies (Rust, C): pooled.
+    #[default]
+    Compact,
+    /// Policies that carry a language engine (JavaScript, Python): on demand.
+    Engine,
+}
+
+impl Profile {
+    /// The profile's name in the YAML.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Compact => "compact",
+            Self::Engine => "engine",
+        }
+    }
+
+    /// The profile of that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Compact, Self::Engine].into_iter().find(|profile| profile.as_str() == name)
+    }
+}
+
+/// One row of the table of limits.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitRow {
+    /// The key in an instance's `limits`.
+    pub key: &'static str,
+    /// Default in the profile `compact`.
+    pub compact: u64,
+    /// Default in the profile `engine`.
+    pub engine: u64,
+    /// The largest value that an operator may set.
+    pub most: u64,
+    /// Unit and meaning.
+    pub meaning: &'static str,
+}
+
+macro_rules! limits {
+    ($($field:ident: $compact:expr, $engine:expr, $most:expr, $meaning:literal;)*) => {
+        /// Every limit of a guest but its profile.
+        pub const LIMITS: &[LimitRow] = &[$(LimitRow {
+            key: stringify!($field), compact: $compact, engine: $engine, most: $most, meaning: $meaning,
+        },)*];
+
+        /// What one guest may use.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub struct Limits {
+            /// Which engine runs the guest.
+            pub profile: Profile,
+            $(#[doc = $meaning] pub $field: u64,)*
+        }
+
+        impl Limits {
+            /// The defaults of a profile.
+            #[must_use]
+            pub const fn of(profile: Profile) -> Self {
+                match profile {
+                    Profile::Compact => Self { profile, $($field: $compact,)* },
+                    Profile::Engine => Self { profile, $($field: $engine,)* },
+                }
+            }
+
+            /// Sets the limit of that key; false where there is no such key.
+            #[must_use]
+            pub fn set(&mut self, key: &str, value: u64) -> bool {
+                match key { $(stringify!($field) => self.$field = value,)* _ => return false }
+                true
+            }
+
+            /// The limit of that key.
+            #[must_use]
+            pub fn get(&self, key: &str) -> Option<u64> {
+                match key { $(stringify!($field) => Some(self.$field),)* _ => None }
+            }
+        }
+    };
+}
+
+const MIB: u64 = 1 << 20;
+
+limits! {
+    memory_bytes: 8 * MIB, 64 * MIB, 4096 * MIB,
+        "bytes of linear memory, all memories of the guest together";
+    table_elements: 1_024, 8_192, 1_000_000,
+        "elements of one table";
+    fuel_base: 1_000_000, 20_000_000, 1_000_000_000_000,
+        "fuel of one call, before its rows";
+    fuel_per_row: 1_000, 100_000, 1_000_000_000,
+        "further fuel of one call for each row";
+    deadline_us: 50_000, 200_000, 60_000_000,
+        "wall-clock microseconds of one call; a backstop, counted in ticks of one millisecond";
+    start_fuel: 10_000_000, 2_000_000_000, 1_000_000_000_000,
+        "fuel to instantiate, describe and configure, together";
+    answer_bytes: MIB, MIB, 64 * MIB,
+        "bytes that one answer may make the host allocate";
+    log_bytes: 4_096, 4_096, MIB,
+        "bytes that one call may log; the rest is cut";
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::of(Profile::Compact)
+    }
+}
+
+impl Limits {
+    /// Fuel of one call over `rows` rows.
+    #[must_use]
+    pub const fn fuel(&self, rows: u32) -> u64 {
+        self.fuel_base.saturating_add(self.fuel_per_row.saturating_mul(rows as u64))
+    }
+}

@@ -1,0 +1,1 @@
+//! dynamo-default-cost-fn
