@@ -9,8 +9,8 @@
 mod types;
 mod vocabulary;
 
-pub use types::{Inputs, Manifest, Partition, Reads, Role, RouterConfig, Selection};
-pub use vocabulary::{Fact, Group, Signal, Text, Trigger, COST, is_missing, missing};
+pub use types::{Inputs, Manifest, Partition, Reads, Role, RouterConfig, Selection, Stages};
+pub use vocabulary::{COST, Fact, Group, Signal, Text, Trigger, is_missing, missing};
 
 /// The package and version of the contract that this crate speaks.
 pub const CONTRACT: &str = "pointsman:policy@0.1.0";

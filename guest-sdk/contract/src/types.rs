@@ -43,9 +43,10 @@ impl FromStr for Role {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|role| role.as_str() == text).ok_or_else(|| {
-            format!("unknown worker role {text:?}; use aggregated, prefill, decode or encode")
-        })
+        Self::ALL
+            .into_iter()
+            .find(|role| role.as_str() == text)
+            .ok_or_else(|| format!("unknown worker role {text:?}; use aggregated, prefill, decode or encode"))
     }
 }
 
@@ -150,4 +151,17 @@ pub struct Selection {
     pub row: u32,
     /// The scorers' cost of that row, 0 without a scorer.
     pub cost: f64,
+}
+
+/// Which stages a policy has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stages {
+    /// It exports `worker-filter`.
+    pub filter: bool,
+    /// It exports `worker-scorer`.
+    pub score: bool,
+    /// It exports `worker-picker`.
+    pub pick: bool,
+    /// It exports `worker-selector`: all of its stages in one crossing.
+    pub select: bool,
 }

@@ -213,3 +213,52 @@ impl Group {
         }
     }
 }
+
+impl Fact {
+    /// The value that stands for an absent one: 0 where the vocabulary says 0 or never missing, else the missing NaN.
+    #[must_use]
+    pub const fn absent(self) -> f64 {
+        match self {
+            Self::NowMs
+            | Self::PromptTokens
+            | Self::Blocks
+            | Self::TracksPrefillTokens
+            | Self::PriorityJump
+            | Self::StrictPriority
+            | Self::Pinned
+            | Self::HasTierMatches => 0.0,
+            Self::ExpectedOutputTokens
+            | Self::RouterTemperature
+            | Self::AffinityFirst
+            | Self::AffinityRows
+            | Self::SessionFinal
+            | Self::SessionTrigger => missing(),
+        }
+    }
+}
+
+impl Signal {
+    /// The value that stands for an absent one: 0 where the vocabulary says 0, else the missing NaN.
+    #[must_use]
+    pub const fn absent(self) -> f64 {
+        match self {
+            Self::CacheDeviceOverlapBlocks
+            | Self::CacheHostOverlapBlocks
+            | Self::CacheDiskOverlapBlocks
+            | Self::CacheEffectiveOverlapBlocks
+            | Self::CacheOverlapBlocks
+            | Self::CacheEstimatedCachedTokens
+            | Self::LoadActivePrefillTokens
+            | Self::LoadDecodeCostBlocks
+            | Self::LoadDecodeBlocks
+            | Self::LoadAddedBlocks
+            | Self::LoadActiveRequests
+            | Self::LoadAvailable => 0.0,
+            Self::CacheSharedBeyondDeviceBlocks
+            | Self::CacheSharedBeyondEffectiveBlocks
+            | Self::TaintPreferredMultiplier
+            | Self::WorkerTotalKvBlocks
+            | Self::WorkerMaxNumBatchedTokens => missing(),
+        }
+    }
+}
