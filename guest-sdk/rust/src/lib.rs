@@ -1,1 +1,83 @@
-//! pointsman-sdk
+//! Routing policies for Pointsman, in Rust.
+//!
+//! A policy is a type that implements [`Policy`] and any of [`Filter`], [`Scorer`] and [`Picker`]; [`export!`] makes a
+//! WebAssembly component of it. The same crate builds natively, so that [`testkit`] can test it with `cargo test` and a
+//! Rust host can compile it in.
+//!
+//! ```
+//! use pointsman_sdk::prelude::*;
+//!
+//! struct LeastLoaded;
+//!
+//! impl Policy for LeastLoaded {
+//!     type Parameters = NoParameters;
+//!     const NAME: &'static str = "least-loaded";
+//!     const DESCRIPTION: &'static str = "Takes the worker with the fewest active requests.";
+//!
+//!     fn configure(_: &Setup, _: NoParameters) -> Result<Self, PolicyError> {
+//!         Ok(Self)
+//!     }
+//! }
+//!
+//! impl RowScorer for LeastLoaded {
+//!     fn reads(&self) -> Reads {
+//!         Reads::LOAD
+//!     }
+//!
+//!     fn score(&mut self, _: &Request<'_>, row: Row<'_>) -> Result<f64, PolicyError> {
+//!         Ok(row.load()?.active_requests())
+//!     }
+//! }
+//!
+//! pointsman_sdk::export!(LeastLoaded: scorer);
+//! # fn main() {}
+//! ```
+//!
+//! A stage sees what its `reads` declares and nothing else, also where several stages run in one crossing. Whatever a
+//! stage did not declare answers an error that names it, so that a forgotten declaration is not read as a 0.
+//!
+//! Every [`PolicyError`] goes to the operator's log and is one sentence. A panic is a trap: the host drops the guest,
+//! its state with it, and builds another.
+//!
+//! The crate holds no unsafe code of its own. The bindings that `wit_bindgen::generate!` expands for WebAssembly do, so
+//! the prohibition is for every other target.
+
+#![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
+#![deny(missing_docs)]
+
+mod choose;
+mod error;
+mod guest;
+mod layout;
+pub mod log;
+mod macros;
+#[cfg(not(target_family = "wasm"))]
+pub mod native;
+mod parameters;
+mod policy;
+mod reads;
+#[cfg(not(target_family = "wasm"))]
+pub mod testkit;
+mod view;
+#[cfg(target_family = "wasm")]
+#[doc(hidden)]
+pub mod wasm;
+
+pub use choose::{lowest, lowest_drawing};
+pub use error::PolicyError;
+pub use guest::Exported;
+pub use parameters::{NoParameters, finite_and_non_negative, require};
+pub use pointsman_contract as contract;
+pub use pointsman_contract::{Fact, Group, Partition, Role, RouterConfig, Signal, Stages, Text, Trigger};
+pub use policy::{Filter, Picker, Policy, RowFilter, RowScorer, Scorer, Setup};
+pub use reads::Reads;
+pub use view::{Cache, Candidates, Load, Request, Row, Session};
+pub use {schemars, serde};
+
+/// What a policy needs in most cases.
+pub mod prelude {
+    pub use crate::{
+        Candidates, Fact, Filter, NoParameters, Picker, Policy, PolicyError, Reads, Request, Role, Row, RowFilter,
+        RowScorer, Scorer, Setup, Signal, Text, Trigger,
+    };
+}

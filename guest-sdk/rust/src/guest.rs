@@ -1,0 +1,308 @@
+//! One configured policy, and the order in which its stages run. The component and the native guest are both this.
+
+use pointsman_contract::{Fact, Inputs, Manifest, Reads as Names, Selection, Stages, missing};
+
+use crate::choose::lowest;
+use crate::layout::{Layout, Table};
+use crate::parameters;
+use crate::view::{Candidates, Request, target};
+use crate::{Policy, PolicyError, Reads, Setup};
+
+/// A policy together with the stages that [`export!`](crate::export!) lists. The macro implements it.
+pub trait Exported: Policy {
+    /// The version of the policy's crate.
+    const VERSION: &'static str;
+    /// The stages listed.
+    const STAGES: Stages;
+
+    #[doc(hidden)]
+    fn filter_reads(&self) -> Reads {
+        Reads::NONE
+    }
+
+    #[doc(hidden)]
+    fn scorer_reads(&self) -> Reads {
+        Reads::NONE
+    }
+
+    #[doc(hidden)]
+    fn picker_reads(&self) -> Reads {
+        Reads::NONE
+    }
+
+    #[doc(hidden)]
+    fn run_filter(&mut self, _: &Request<'_>, _: &Candidates<'_>, _: &mut [bool]) -> Result<(), PolicyError> {
+        Err(PolicyError::failed("the policy has no filter"))
+    }
+
+    #[doc(hidden)]
+    fn run_scorer(&mut self, _: &Request<'_>, _: &Candidates<'_>, _: &mut [f64]) -> Result<(), PolicyError> {
+        Err(PolicyError::failed("the policy has no scorer"))
+    }
+
+    #[doc(hidden)]
+    fn run_picker(&mut self, _: &Request<'_>, _: &Candidates<'_>) -> Result<usize, PolicyError> {
+        Err(PolicyError::failed("the policy has no picker"))
+    }
+}
+
+/// What the policy says of itself.
+pub(crate) fn manifest<P: Exported>() -> Manifest {
+    Manifest {
+        name: P::NAME.to_owned(),
+        version: P::VERSION.to_owned(),
+        description: P::DESCRIPTION.to_owned(),
+        parameters_schema: parameters::schema::<P::Parameters>().as_value().to_string(),
+    }
+}
+
+/// What one stage reads, and where it finds it.
+struct Stage {
+    names: Names,
+    /// Where the stage is called alone.
+    alone: Layout,
+    /// Where all stages run in one crossing.
+    together: Layout,
+}
+
+/// One configured policy, with the buffers of its decisions.
+pub(crate) struct Guest<P> {
+    policy: P,
+    block_size: u32,
+    inputs: Inputs,
+    filter: Stage,
+    score: Stage,
+    pick: Stage,
+    /// The names of all stages, as `select` is sent them.
+    union: Names,
+    /// What the scorer and the picker read of the union.
+    later: Later,
+    kept: Vec<bool>,
+    /// The rows kept, where they are fewer than the rows sent.
+    rows: Vec<usize>,
+    survivors: Survivors,
+    costs: Vec<f64>,
+}
+
+/// The part of the union that has to be narrowed to the filter's survivors.
+struct Later {
+    columns: Vec<usize>,
+    workers: bool,
+    /// The places of the two affinity facts.
+    affinity: Option<(usize, usize)>,
+}
+
+/// The survivors of the filter, laid out as the union is. Columns that only the filter reads are left unwritten: no
+/// later layout has a place for them.
+#[derive(Default)]
+struct Survivors {
+    numbers: Vec<f64>,
+    workers: Vec<u32>,
+}
+
+impl<P: Exported> Guest<P> {
+    /// Reads the parameters, builds the policy and asks what each of its stages reads.
+    pub(crate) fn configure(setup: &Setup, parameters: &str) -> Result<Self, PolicyError> {
+        let policy = P::configure(setup, parameters::parse(parameters)?)?;
+        let (filter, score, pick) = (policy.filter_reads(), policy.scorer_reads(), policy.picker_reads());
+        for (stage, reads) in [("filter", &filter), ("scorer", &score)] {
+            if reads.has_cost() {
+                return Err(PolicyError::failed(format!("the {stage} reads `cost`, which is for a picker alone")));
+            }
+        }
+        let union = union(&[filter.names(), score.names(), pick.names()]);
+        let stage = |reads: Reads| {
+            let names = reads.names();
+            Stage { alone: Layout::new(&reads, &names), together: Layout::new(&reads, &union), names }
+        };
+        let (filter, score, pick) = (stage(filter), stage(score), stage(pick));
+        let some = |stage: &Stage| Some(stage.names.clone()).filter(|names| *names != Names::default());
+        Ok(Self {
+            block_size: setup.partition.block_size,
+            inputs: Inputs {
+                filter: some(&filter),
+                score: some(&score),
+                pick: some(&pick),
+                exclusive_affinity: policy.exclusive_affinity(),
+            },
+            later: Later::new(&union, &score, &pick),
+            policy,
+            filter,
+            score,
+            pick,
+            union,
+            kept: Vec::new(),
+            rows: Vec::new(),
+            survivors: Survivors::default(),
+            costs: Vec::new(),
+        })
+    }
+
+    pub(crate) const fn inputs(&self) -> &Inputs {
+        &self.inputs
+    }
+
+    pub(crate) fn keep(&mut self, table: Table<'_>, kept: &mut Vec<bool>) -> Result<(), PolicyError> {
+        table.check(&self.filter.names)?;
+        kept.clear();
+        kept.resize(table.rows, false);
+        let request = Request::new(table, &self.filter.alone, self.block_size);
+        self.policy.run_filter(&request, &Candidates::new(table, &self.filter.alone, None), kept)
+    }
+
+    pub(crate) fn score(&mut self, table: Table<'_>, costs: &mut Vec<f64>) -> Result<(), PolicyError> {
+        table.check(&self.score.names)?;
+        blank(costs, table.rows);
+        let request = Request::new(table, &self.score.alone, self.block_size);
+        self.policy.run_scorer(&request, &Candidates::new(table, &self.score.alone, None), costs)
+    }
+
+    pub(crate) fn pick(&mut self, table: Table<'_>) -> Result<u32, PolicyError> {
+        table.check(&self.pick.names)?;
+        let request = Request::new(table, &self.pick.alone, self.block_size);
+        let row = self.policy.run_picker(&request, &Candidates::new(table, &self.pick.alone, None))?;
+        Ok(u32::try_from(row).unwrap_or(u32::MAX))
+    }
+
+    /// The whole policy: filter, then scorer on the survivors, then picker on their costs.
+    pub(crate) fn select(&mut self, table: Table<'_>) -> Result<Option<Selection>, PolicyError> {
+        table.check(&self.union)?;
+        let Self { policy, block_size, filter, score, pick, union, later, kept, rows, survivors, costs, .. } = self;
+
+        let mut left = table;
+        if P::STAGES.filter {
+            kept.clear();
+            kept.resize(table.rows, false);
+            let request = Request::new(table, &filter.together, *block_size);
+            policy.run_filter(&request, &Candidates::new(table, &filter.together, None), kept)?;
+            match kept.iter().filter(|kept| **kept).count() {
+                0 => return Ok(None),
+                all if all == table.rows => {}
+                _ => {
+                    rows.clear();
+                    rows.extend((0..).zip(kept.iter()).filter(|(_, kept)| **kept).map(|(row, _): (usize, _)| row));
+                    left = survivors.narrow(table, kept, rows, later, union);
+                }
+            }
+        }
+        let original = |row: usize| {
+            let row = if left.rows == table.rows { Some(row) } else { rows.get(row).copied() };
+            row.filter(|row| *row < table.rows).and_then(|row| u32::try_from(row).ok()).unwrap_or(u32::MAX)
+        };
+
+        if P::STAGES.score {
+            blank(costs, left.rows);
+            let request = Request::new(left, &score.together, *block_size);
+            policy.run_scorer(&request, &Candidates::new(left, &score.together, None), costs)?;
+            // The check of all rows runs in lanes; a bad one is looked up afterwards.
+            if !costs.iter().fold(true, |all, cost| all & cost.is_finite()) {
+                let bad = costs.iter().position(|cost| !cost.is_finite()).unwrap_or(0);
+                return Ok(Some(Selection { row: original(bad), cost: costs.get(bad).copied().unwrap_or(f64::NAN) }));
+            }
+        } else if costs.len() != left.rows {
+            costs.clear();
+            costs.resize(left.rows, 0.0);
+        }
+
+        let row = if P::STAGES.pick {
+            let request = Request::new(left, &pick.together, *block_size);
+            let seen = pick.names.signals.last().is_some_and(|name| name == pointsman_contract::COST);
+            let candidates = Candidates::new(left, &pick.together, seen.then_some(costs.as_slice()));
+            policy.run_picker(&request, &candidates)?
+        } else {
+            lowest(costs).unwrap_or(0)
+        };
+        Ok(Some(Selection { row: original(row), cost: costs.get(row).copied().unwrap_or(0.0) }))
+    }
+}
+
+fn blank(costs: &mut Vec<f64>, rows: usize) {
+    costs.clear();
+    costs.resize(rows, missing());
+}
+
+/// The names of several stages, each once, at its first mention, without `cost`.
+fn union(stages: &[Names]) -> Names {
+    fn add(to: &mut Vec<String>, names: &[String]) {
+        for name in names {
+            if name != pointsman_contract::COST && !to.contains(name) {
+                to.push(name.clone());
+            }
+        }
+    }
+    let mut union = Names::default();
+    for names in stages {
+        add(&mut union.facts, &names.facts);
+        add(&mut union.texts, &names.texts);
+        add(&mut union.signals, &names.signals);
+        union.workers |= names.workers;
+    }
+    union
+}
+
+impl Later {
+    fn new(union: &Names, score: &Stage, pick: &Stage) -> Self {
+        let read = |name: &String| score.names.signals.contains(name) || pick.names.signals.contains(name);
+        let fact = |fact: Fact| score.together.fact(fact).or(pick.together.fact(fact));
+        Self {
+            columns: (0..).zip(&union.signals).filter(|(_, name)| read(name)).map(|(place, _)| place).collect(),
+            workers: score.names.workers || pick.names.workers,
+            affinity: fact(Fact::AffinityFirst).zip(fact(Fact::AffinityRows)),
+        }
+    }
+}
+
+impl Survivors {
+    /// Gathers `rows`, those kept, and counts the affinity target's rows among them.
+    fn narrow<'a>(
+        &'a mut self,
+        table: Table<'a>,
+        kept: &[bool],
+        rows: &[usize],
+        later: &Later,
+        union: &Names,
+    ) -> Table<'a> {
+        let (before, count) = (union.facts.len(), rows.len());
+        self.numbers.clear();
+        self.numbers.extend(table.numbers.iter().take(before));
+        self.numbers.resize(before + union.signals.len() * count, 0.0);
+        for column in &later.columns {
+            let (from, to) = (before + column * table.rows, before + column * count);
+            let (Some(from), Some(to)) =
+                (table.numbers.get(from..from + table.rows), self.numbers.get_mut(to..to + count))
+            else {
+                continue;
+            };
+            for (to, row) in to.iter_mut().zip(rows) {
+                *to = from.get(*row).copied().unwrap_or(f64::NAN);
+            }
+        }
+        self.workers.clear();
+        if later.workers {
+            self.workers.extend(rows.iter().filter_map(|row| table.workers.get(*row)));
+        }
+        if let Some((first, count)) = later.affinity {
+            self.recount(first, count, kept);
+        }
+        Table { rows: count, numbers: &self.numbers, workers: &self.workers, texts: table.texts }
+    }
+
+    fn recount(&mut self, first: usize, count: usize, kept: &[bool]) {
+        let (Some(old_first), Some(old_count)) =
+            (self.numbers.get(first).copied(), self.numbers.get(count).copied())
+        else {
+            return;
+        };
+        if old_count.is_nan() {
+            return;
+        }
+        let old = target(old_first, old_count, kept.len());
+        let before = kept.iter().take(old.start).filter(|kept| **kept).count();
+        let within = kept.iter().take(old.end).skip(old.start).filter(|kept| **kept).count();
+        for (place, value) in [(first, if within == 0 { missing() } else { before as f64 }), (count, within as f64)] {
+            if let Some(number) = self.numbers.get_mut(place) {
+                *number = value;
+            }
+        }
+    }
+}

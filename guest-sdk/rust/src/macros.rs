@@ -1,0 +1,106 @@
+//! The macro that exports a policy.
+
+/// Exports a policy as a component, with any of its stages `filter`, `scorer` and `picker`:
+///
+/// ```ignore
+/// pointsman_sdk::export!(MyPolicy: filter, scorer, picker);
+/// ```
+///
+/// Built for WebAssembly, the crate (a `cdylib`) exports the contract's `policy`, the stages listed, and where there is
+/// more than one `worker-selector`, which runs them in one crossing. Everywhere else the macro only says which stages
+/// there are, for [`testkit`](crate::testkit) and [`native`](crate::native). The policy's version is its crate's.
+#[macro_export]
+macro_rules! export {
+    ($policy:ty: $($stage:ident),+ $(,)?) => {
+        impl $crate::Exported for $policy {
+            const VERSION: &'static str = ::core::env!("CARGO_PKG_VERSION");
+            const STAGES: $crate::Stages = {
+                let mut stages = $crate::Stages { filter: false, score: false, pick: false, select: false };
+                let mut count = 0;
+                $(
+                    $crate::__mark!(stages $stage);
+                    count += 1;
+                )+
+                stages.select = count > 1;
+                stages
+            };
+            $($crate::__forward!($stage);)+
+        }
+        $crate::__component!($policy: $($stage),+);
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __mark {
+    ($stages:ident filter) => {
+        $stages.filter = true
+    };
+    ($stages:ident scorer) => {
+        $stages.score = true
+    };
+    ($stages:ident picker) => {
+        $stages.pick = true
+    };
+    ($stages:ident $other:ident) => {
+        ::core::compile_error!(::core::concat!(
+            "unknown stage `",
+            ::core::stringify!($other),
+            "`; use filter, scorer or picker"
+        ))
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __forward {
+    (filter) => {
+        fn filter_reads(&self) -> $crate::Reads {
+            <Self as $crate::Filter>::reads(self)
+        }
+
+        fn run_filter(
+            &mut self,
+            request: &$crate::Request<'_>,
+            candidates: &$crate::Candidates<'_>,
+            keep: &mut [bool],
+        ) -> ::core::result::Result<(), $crate::PolicyError> {
+            <Self as $crate::Filter>::keep(self, request, candidates, keep)
+        }
+    };
+    (scorer) => {
+        fn scorer_reads(&self) -> $crate::Reads {
+            <Self as $crate::Scorer>::reads(self)
+        }
+
+        fn run_scorer(
+            &mut self,
+            request: &$crate::Request<'_>,
+            candidates: &$crate::Candidates<'_>,
+            costs: &mut [f64],
+        ) -> ::core::result::Result<(), $crate::PolicyError> {
+            <Self as $crate::Scorer>::score(self, request, candidates, costs)
+        }
+    };
+    (picker) => {
+        fn picker_reads(&self) -> $crate::Reads {
+            <Self as $crate::Picker>::reads(self)
+        }
+
+        fn run_picker(
+            &mut self,
+            request: &$crate::Request<'_>,
+            candidates: &$crate::Candidates<'_>,
+        ) -> ::core::result::Result<usize, $crate::PolicyError> {
+            <Self as $crate::Picker>::pick(self, request, candidates)
+        }
+    };
+    ($other:ident) => {};
+}
+
+#[cfg(not(target_family = "wasm"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __component {
+    ($($ignored:tt)*) => {};
+}

@@ -1,0 +1,171 @@
+//! A policy compiled into a Rust host, driven exactly like a component.
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+
+use pointsman_contract::{Inputs, Manifest, Partition, RouterConfig, Selection, Stages};
+
+use crate::guest::{Exported, Guest, manifest};
+use crate::layout::{Table, Texts};
+use crate::log::Level;
+use crate::{PolicyError, Setup};
+
+/// The arguments of one call, as `wit/policy.wit` lays them out.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// The number of candidates, at least 1.
+    pub rows: u32,
+    /// The facts, then one column of `rows` values for each signal.
+    pub numbers: &'a [f64],
+    /// A number for each row; none unless the stage reads them.
+    pub workers: Option<&'a [u32]>,
+    /// The texts; none unless the stage reads any.
+    pub texts: Option<&'a [Option<&'a str>]>,
+}
+
+/// One configured policy. The errors are what the policy says; the caller checks the answers, as with a component.
+pub trait NativeGuest: Send {
+    /// What each stage reads.
+    fn inputs(&self) -> &Inputs;
+
+    /// The stages that the policy has.
+    fn stages(&self) -> Stages;
+
+    /// Runs the filter; `kept` is overwritten with an answer a row.
+    ///
+    /// # Errors
+    /// The policy's own sentence.
+    fn keep(&mut self, call: &Call<'_>, kept: &mut Vec<bool>) -> Result<(), String>;
+
+    /// Runs the scorer; `costs` is overwritten with a cost a row, NaN where the policy wrote none.
+    ///
+    /// # Errors
+    /// The policy's own sentence.
+    fn score(&mut self, call: &Call<'_>, costs: &mut Vec<f64>) -> Result<(), String>;
+
+    /// Runs the picker.
+    ///
+    /// # Errors
+    /// The policy's own sentence.
+    fn pick(&mut self, call: &Call<'_>) -> Result<u32, String>;
+
+    /// Runs all stages; none where the filter kept no row.
+    ///
+    /// # Errors
+    /// The policy's own sentence.
+    fn select(&mut self, call: &Call<'_>) -> Result<Option<Selection>, String>;
+}
+
+/// A policy that a host has compiled in.
+pub trait NativePolicy: Send + Sync {
+    /// What the policy says of itself.
+    fn manifest(&self) -> Manifest;
+
+    /// The stages that it has.
+    fn stages(&self) -> Stages;
+
+    /// Builds a guest for a partition. `parameters` is a JSON object.
+    ///
+    /// # Errors
+    /// The policy's own sentence.
+    fn configure(
+        &self,
+        partition: &Partition,
+        config: &RouterConfig,
+        parameters: &str,
+    ) -> Result<Box<dyn NativeGuest>, String>;
+}
+
+/// The exported policy `P`, compiled in.
+#[must_use]
+pub fn native<P: Exported>() -> Native<P> {
+    Native(PhantomData)
+}
+
+/// See [`native`].
+pub struct Native<P>(PhantomData<fn() -> P>);
+
+impl<P: Exported> NativePolicy for Native<P> {
+    fn manifest(&self) -> Manifest {
+        manifest::<P>()
+    }
+
+    fn stages(&self) -> Stages {
+        P::STAGES
+    }
+
+    fn configure(
+        &self,
+        partition: &Partition,
+        config: &RouterConfig,
+        parameters: &str,
+    ) -> Result<Box<dyn NativeGuest>, String> {
+        let setup = Setup { partition: partition.clone(), router_config: *config };
+        Ok(Box::new(Guest::<P>::configure(&setup, parameters)?))
+    }
+}
+
+impl<'a> From<&Call<'a>> for Table<'a> {
+    fn from(call: &Call<'a>) -> Self {
+        Self {
+            rows: call.rows as usize,
+            numbers: call.numbers,
+            workers: call.workers.unwrap_or_default(),
+            texts: Texts::Borrowed(call.texts.unwrap_or_default()),
+        }
+    }
+}
+
+impl<P: Exported> NativeGuest for Guest<P> {
+    fn inputs(&self) -> &Inputs {
+        Self::inputs(self)
+    }
+
+    fn stages(&self) -> Stages {
+        P::STAGES
+    }
+
+    fn keep(&mut self, call: &Call<'_>, kept: &mut Vec<bool>) -> Result<(), String> {
+        Self::keep(self, call.into(), kept).map_err(PolicyError::into)
+    }
+
+    fn score(&mut self, call: &Call<'_>, costs: &mut Vec<f64>) -> Result<(), String> {
+        Self::score(self, call.into(), costs).map_err(PolicyError::into)
+    }
+
+    fn pick(&mut self, call: &Call<'_>) -> Result<u32, String> {
+        Self::pick(self, call.into()).map_err(PolicyError::into)
+    }
+
+    fn select(&mut self, call: &Call<'_>) -> Result<Option<Selection>, String> {
+        Self::select(self, call.into()).map_err(PolicyError::into)
+    }
+}
+
+/// Where messages go.
+type Sink = fn(Level, &str);
+
+static SINK: OnceLock<Sink> = OnceLock::new();
+
+thread_local! {
+    /// The messages of this thread, while a test kit listens.
+    pub(crate) static HEARD: RefCell<Option<Vec<(Level, String)>>> = const { RefCell::new(None) };
+}
+
+/// Sends what native policies log to `sink`. The first call of a process holds; false says that there was one before.
+/// Until then messages are dropped.
+pub fn log_to(sink: fn(Level, &str)) -> bool {
+    SINK.set(sink).is_ok()
+}
+
+pub(crate) fn log(level: Level, message: &str) {
+    HEARD.with_borrow_mut(|heard| {
+        if let Some(heard) = heard {
+            heard.push((level, message.to_owned()));
+        }
+    });
+    if let Some(sink) = SINK.get() {
+        sink(level, message);
+    }
+}
