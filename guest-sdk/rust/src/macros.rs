@@ -104,3 +104,42 @@ macro_rules! __forward {
 macro_rules! __component {
     ($($ignored:tt)*) => {};
 }
+
+#[cfg(target_family = "wasm")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __component {
+    ($policy:ty: $($stage:ident),+) => {
+        const _: () = {
+            struct Component;
+
+            ::std::thread_local! {
+                static SLOT: $crate::wasm::Slot<$policy> = const { $crate::wasm::Slot::empty() };
+            }
+
+            impl $crate::wasm::Component for Component {
+                type Policy = $policy;
+
+                fn with_slot<R>(run: impl ::core::ops::FnOnce(&$crate::wasm::Slot<$policy>) -> R) -> R {
+                    SLOT.with(run)
+                }
+            }
+
+            $crate::wasm::policy::export!(Component with_types_in $crate::wasm::policy);
+            $crate::__export!(Component: $($stage),+);
+        };
+    };
+}
+
+#[cfg(target_family = "wasm")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __export {
+    ($component:ident: $stage:ident) => {
+        $crate::wasm::$stage::export!($component with_types_in $crate::wasm::$stage);
+    };
+    ($component:ident: $($stage:ident),+) => {
+        $($crate::wasm::$stage::export!($component with_types_in $crate::wasm::$stage);)+
+        $crate::wasm::selector::export!($component with_types_in $crate::wasm::selector);
+    };
+}

@@ -1,8 +1,14 @@
-//! The component: the contract's bindings, and their implementation by a configured policy.
+//! The component: the contract's bindings, and their implementation by the one guest of the component.
 //!
 //! Each interface has a world of its own, so that [`export!`](crate::export!) exports any set of them; `wit-component`
 //! merges the worlds when it encodes the component.
-#![allow(unsafe_code, unreachable_pub, missing_docs, reason = "wit-bindgen expands to unsafe, undocumented code")]
+#![allow(
+    unsafe_code,
+    unreachable_pub,
+    missing_docs,
+    clippy::allow_attributes_without_reason,
+    reason = "wit-bindgen expands to unsafe and undocumented code"
+)]
 
 use std::cell::RefCell;
 
@@ -13,22 +19,207 @@ use crate::layout::{Table, Texts};
 use crate::log::Level;
 use crate::{PolicyError, Setup};
 
-/// One `generate!` for one interface. The worlds are ours, the interfaces are those of `wit/`.
+/// The bindings of one interface. The worlds are ours; the interfaces are those of `wit/`.
 macro_rules! bindings {
-    ($module:ident, $world:literal, $inline:literal $(, with: $with:tt)?) => {
+    ($module:ident, $world:literal) => {
         pub mod $module {
             wit_bindgen::generate!({
                 path: "../../wit",
-                inline: $inline,
+                inline: "
+                    package pointsman:sdk;
+                    world exports-policy { export pointsman:policy/policy@0.1.0; }
+                    world exports-filter { export pointsman:policy/worker-filter@0.1.0; }
+                    world exports-scorer { export pointsman:policy/worker-scorer@0.1.0; }
+                    world exports-picker { export pointsman:policy/worker-picker@0.1.0; }
+                    world exports-selector { export pointsman:policy/worker-selector@0.1.0; }
+                    world imports-log { import pointsman:policy/log@0.1.0; }
+                ",
                 world: $world,
                 pub_export_macro: true,
-                $(with: $with,)?
+                generate_all,
             });
         }
     };
 }
 
-bindings!(policy, "pointsman:sdk/policy", "package pointsman:sdk; world policy { export pointsman:policy/policy@0.1.0; }");
+bindings!(policy, "pointsman:sdk/exports-policy");
+bindings!(filter, "pointsman:sdk/exports-filter");
+bindings!(scorer, "pointsman:sdk/exports-scorer");
+bindings!(picker, "pointsman:sdk/exports-picker");
+bindings!(selector, "pointsman:sdk/exports-selector");
+bindings!(logging, "pointsman:sdk/imports-log");
 
-/// Where the one guest of a component lives.
-pub type Slot<P> = RefCell<Option<Guest<P>>>;
+use self::policy::exports::pointsman::policy::policy as exported;
+use self::policy::pointsman::policy::types;
+use self::selector::pointsman::policy::types as answers;
+
+/// Where the guest of a component lives once it is configured.
+pub struct Slot<P>(RefCell<Option<Guest<P>>>);
+
+impl<P: Exported> Slot<P> {
+    pub const fn empty() -> Self {
+        Self(RefCell::new(None))
+    }
+
+    fn configure(&self, setup: &Setup, parameters: &str) -> Result<types::Inputs, String> {
+        let mut slot = self.0.borrow_mut();
+        if slot.is_some() {
+            return Err("the policy is configured already".to_owned());
+        }
+        Ok(inputs(slot.insert(Guest::configure(setup, parameters)?).inputs()))
+    }
+
+    fn with<R>(&self, run: impl FnOnce(&mut Guest<P>) -> Result<R, PolicyError>) -> Result<R, String> {
+        match &mut *self.0.borrow_mut() {
+            Some(guest) => run(guest).map_err(PolicyError::into),
+            None => Err("the policy is not configured".to_owned()),
+        }
+    }
+}
+
+/// The component of a policy. The macro implements it, with a slot of the component's own.
+pub trait Component {
+    type Policy: Exported;
+    fn with_slot<R>(run: impl FnOnce(&Slot<Self::Policy>) -> R) -> R;
+}
+
+impl<C: Component> exported::Guest for C {
+    fn describe() -> types::Manifest {
+        let contract::Manifest { name, version, description, parameters_schema } = manifest::<C::Policy>();
+        types::Manifest { name, version, description, parameters_schema }
+    }
+
+    fn configure(
+        partition: types::Partition,
+        config: types::RouterConfig,
+        parameters: String,
+    ) -> Result<types::Inputs, String> {
+        let setup = Setup {
+            partition: contract::Partition {
+                model: partition.model,
+                routing_group: partition.routing_group,
+                role: match partition.role {
+                    types::Role::Aggregated => contract::Role::Aggregated,
+                    types::Role::Prefill => contract::Role::Prefill,
+                    types::Role::Decode => contract::Role::Decode,
+                    types::Role::Encode => contract::Role::Encode,
+                },
+                block_size: partition.block_size,
+                seed: partition.seed,
+            },
+            router_config: contract::RouterConfig {
+                overlap_score_credit: config.overlap_score_credit,
+                overlap_score_credit_decay: config.overlap_score_credit_decay,
+                prefill_load_scale: config.prefill_load_scale,
+                decode_active_request_weight: config.decode_active_request_weight,
+                host_cache_hit_weight: config.host_cache_hit_weight,
+                disk_cache_hit_weight: config.disk_cache_hit_weight,
+                shared_cache_multiplier: config.shared_cache_multiplier,
+                router_temperature: config.router_temperature,
+                conditional_disaggregation: config.conditional_disaggregation,
+            },
+        };
+        C::with_slot(|slot| slot.configure(&setup, &parameters))
+    }
+}
+
+fn inputs(inputs: &contract::Inputs) -> types::Inputs {
+    fn reads(reads: Option<&contract::Reads>) -> Option<types::Reads> {
+        reads.cloned().map(|contract::Reads { facts, texts, signals, workers }| types::Reads {
+            facts,
+            texts,
+            signals,
+            workers,
+        })
+    }
+    types::Inputs {
+        filter: reads(inputs.filter.as_ref()),
+        score: reads(inputs.score.as_ref()),
+        pick: reads(inputs.pick.as_ref()),
+        exclusive_affinity: inputs.exclusive_affinity,
+    }
+}
+
+/// What a stage is sent: the component owns it for the length of the call.
+struct Sent {
+    rows: u32,
+    numbers: Vec<f64>,
+    workers: Option<Vec<u32>>,
+    texts: Option<Vec<Option<String>>>,
+}
+
+impl Sent {
+    fn table(&self) -> Table<'_> {
+        Table {
+            rows: self.rows as usize,
+            numbers: &self.numbers,
+            workers: self.workers.as_deref().unwrap_or_default(),
+            texts: Texts::Owned(self.texts.as_deref().unwrap_or_default()),
+        }
+    }
+}
+
+impl<C: Component> filter::exports::pointsman::policy::worker_filter::Guest for C {
+    fn keep(
+        rows: u32,
+        numbers: Vec<f64>,
+        workers: Option<Vec<u32>>,
+        texts: Option<Vec<Option<String>>>,
+    ) -> Result<Vec<bool>, String> {
+        let sent = Sent { rows, numbers, workers, texts };
+        let mut kept = Vec::new();
+        C::with_slot(|slot| slot.with(|guest| guest.keep(sent.table(), &mut kept)))?;
+        Ok(kept)
+    }
+}
+
+impl<C: Component> scorer::exports::pointsman::policy::worker_scorer::Guest for C {
+    fn score(
+        rows: u32,
+        numbers: Vec<f64>,
+        workers: Option<Vec<u32>>,
+        texts: Option<Vec<Option<String>>>,
+    ) -> Result<Vec<f64>, String> {
+        let sent = Sent { rows, numbers, workers, texts };
+        let mut costs = Vec::new();
+        C::with_slot(|slot| slot.with(|guest| guest.score(sent.table(), &mut costs)))?;
+        Ok(costs)
+    }
+}
+
+impl<C: Component> picker::exports::pointsman::policy::worker_picker::Guest for C {
+    fn pick(
+        rows: u32,
+        numbers: Vec<f64>,
+        workers: Option<Vec<u32>>,
+        texts: Option<Vec<Option<String>>>,
+    ) -> Result<u32, String> {
+        let sent = Sent { rows, numbers, workers, texts };
+        C::with_slot(|slot| slot.with(|guest| guest.pick(sent.table())))
+    }
+}
+
+impl<C: Component> selector::exports::pointsman::policy::worker_selector::Guest for C {
+    fn select(
+        rows: u32,
+        numbers: Vec<f64>,
+        workers: Option<Vec<u32>>,
+        texts: Option<Vec<Option<String>>>,
+    ) -> Result<Option<answers::Selection>, String> {
+        let sent = Sent { rows, numbers, workers, texts };
+        let selection = C::with_slot(|slot| slot.with(|guest| guest.select(sent.table())))?;
+        Ok(selection.map(|contract::Selection { row, cost }| answers::Selection { row, cost }))
+    }
+}
+
+pub(crate) fn log(level: Level, message: &str) {
+    use self::logging::pointsman::policy::log::{Level as Imported, log};
+    let level = match level {
+        Level::Error => Imported::Error,
+        Level::Warn => Imported::Warn,
+        Level::Info => Imported::Info,
+        Level::Debug => Imported::Debug,
+        Level::Trace => Imported::Trace,
+    };
+    log(level, message);
+}
