@@ -1,9 +1,29 @@
 //! Artifact -> compiled policy -> guest: runs routing policies as WebAssembly components, within limits.
 //!
-//! This crate knows wasmtime and knows no routing.
+//! This crate knows wasmtime and knows no routing. An [`Artifact`] is bytes with a digest; [`Sandbox::load`] checks and
+//! compiles it to a [`CompiledPolicy`], which knows its stages and its manifest; a [`GuestSlot`] owns one configured
+//! guest of it and calls its stages. Whatever a guest does ends in an answer or in a [`Fault`] with an [`Outcome`].
 
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod artifact;
+mod engine;
+mod guest;
+mod limiter;
 mod limits;
+mod log;
 mod outcome;
+mod policy;
+mod records;
+mod sandbox;
+mod text;
+mod ticker;
 
+pub use artifact::Artifact;
+pub use engine::{Determinism, SandboxConfig, SandboxError};
+pub use guest::{Args, GuestSetup, GuestSlot, StartError};
 pub use limits::{LIMITS, LimitRow, Limits, Profile};
 pub use outcome::{Fault, Outcome};
+pub use policy::{CompiledPolicy, LoadError};
+pub use sandbox::Sandbox;

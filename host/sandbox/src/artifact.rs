@@ -1,0 +1,108 @@
+//! What an operator hands in: bytes, where they came from, and their digest.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use crate::policy::LoadError;
+
+/// The bytes of a policy's component. Cheap to clone.
+#[derive(Clone)]
+pub struct Artifact {
+    origin: Arc<str>,
+    bytes: Arc<[u8]>,
+    sha256: [u8; 32],
+}
+
+impl Artifact {
+    /// An artifact of these bytes; `origin` names them in messages, such as a file's path.
+    pub fn from_bytes(origin: impl Into<String>, bytes: impl Into<Arc<[u8]>>) -> Self {
+        let bytes = bytes.into();
+        Self { origin: Arc::from(origin.into()), sha256: Sha256::digest(&bytes).into(), bytes }
+    }
+
+    /// Reads an artifact from a file.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError::Read`] where the file cannot be read.
+    pub fn from_file(path: &Path) -> Result<Self, LoadError> {
+        let origin = path.display().to_string();
+        match std::fs::read(path) {
+            Ok(bytes) => Ok(Self::from_bytes(origin, bytes)),
+            Err(source) => Err(LoadError::Read { origin, source }),
+        }
+    }
+
+    /// SHA-256 of the bytes, in lower-case hexadecimal.
+    #[must_use]
+    pub fn sha256_hex(&self) -> String {
+        self.sha256.iter().fold(String::with_capacity(64), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        })
+    }
+
+    /// The number of bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there are no bytes at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Where the bytes came from.
+    #[must_use]
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Refuses by the first bytes what can be no component, each kind with its own sentence.
+    pub(crate) fn check_kind(&self) -> Result<(), LoadError> {
+        let origin = self.origin().to_owned();
+        if wasmtime::Engine::detect_precompiled(&self.bytes).is_some() {
+            return Err(LoadError::Precompiled { origin });
+        }
+        match self.bytes.split_first_chunk::<8>() {
+            // The preamble: the magic number, a version and a layer, 0 for core modules and 1 for components.
+            Some(([0, b'a', b's', b'm', _, _, 1, 0], _)) => Ok(()),
+            Some(([0, b'a', b's', b'm', _, _, 0, 0], _)) => Err(LoadError::CoreModule { origin }),
+            _ if looks_like_text(&self.bytes) => Err(LoadError::Text { origin }),
+            _ => Err(LoadError::NotWasm { origin }),
+        }
+    }
+}
+
+impl std::fmt::Debug for Artifact {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Artifact").field("origin", &self.origin).field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// Whether the bytes start like WebAssembly text: `(component`, `(module` or a comment.
+fn looks_like_text(bytes: &[u8]) -> bool {
+    let start = bytes.trim_ascii_start();
+    [b"(component".as_slice(), b"(module", b";;", b"(;"].iter().any(|text| start.starts_with(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_is_that_of_the_bytes() {
+        let artifact = Artifact::from_bytes("abc", b"abc".as_slice());
+        assert_eq!(artifact.sha256_hex(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!((artifact.len(), artifact.is_empty(), artifact.origin()), (3, false, "abc"));
+    }
+}

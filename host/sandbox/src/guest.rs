@@ -1,0 +1,438 @@
+//! Guests: one configured sandbox each, and the slot that replaces a broken one.
+//!
+//! A guest is called once at a time and keeps its state between calls. One that ends a call by anything but an answer
+//! is never entered again: wasmtime promises nothing for a store after a trap. Its slot drops it there and then, and
+//! builds the next one when it is next called.
+
+use std::sync::Arc;
+
+use pointsman_contract::{Inputs, Manifest, Partition, RouterConfig, Selection, Stages};
+use wasmtime::component::{ComponentExportIndex, ComponentNamedList, Instance, Lift, Lower, TypedFunc};
+use wasmtime::{Store, Trap};
+
+use crate::engine::{EngineKind, Place};
+use crate::limiter::{Limiter, OverLimit};
+use crate::limits::Limits;
+use crate::log::Log;
+use crate::outcome::{Fault, Outcome};
+use crate::policy::{CompiledPolicy, LoadError, Prepared, cannot_describe};
+use crate::records::{InputsRecord, ManifestRecord, PartitionRecord, RouterConfigRecord, SelectionRecord};
+use crate::sandbox::Sandbox;
+use crate::text::sentence;
+
+/// Wall-clock bound of a start, in ticks: enough for a language engine on a busy machine. Fuel is the bound that
+/// matters.
+const START_TICKS: u64 = 10_000;
+/// Handles to resources that a guest may hold. The contract has none; language engines use some among themselves.
+const MOST_HANDLES: usize = 1_024;
+
+/// Everything that a guest is built from.
+#[derive(Clone, Debug)]
+pub struct GuestSetup {
+    /// The policy.
+    pub policy: Arc<CompiledPolicy>,
+    /// The instance's name, for logs.
+    pub instance: String,
+    /// The partition that the guest serves.
+    pub partition: Partition,
+    /// The router's settings.
+    pub router_config: RouterConfig,
+    /// The parameters, a JSON object.
+    pub parameters: String,
+    /// What the guest may use.
+    pub limits: Limits,
+}
+
+/// Why a guest could not be built. A policy's own refusal of its parameters is [`Outcome::PolicyError`], with the
+/// policy's sentence as the message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{outcome}: {message}")]
+pub struct StartError {
+    /// What kind of failure; never [`Outcome::Ok`].
+    pub outcome: Outcome,
+    /// One sentence for the operator.
+    pub message: String,
+}
+
+impl StartError {
+    fn new(outcome: Outcome, message: impl Into<String>) -> Self {
+        Self { outcome, message: message.into() }
+    }
+}
+
+impl From<StartError> for Fault {
+    fn from(error: StartError) -> Self {
+        Self { outcome: error.outcome, message: error.message }
+    }
+}
+
+/// The arguments of a stage, laid out as the contract says. Lowering an `Arc` neither copies nor allocates on this
+/// side, and `Arc::get_mut` gives its buffer back to the owner once the call is over.
+#[derive(Clone, Debug, Default)]
+pub struct Args {
+    /// The number of candidates, at least 1.
+    pub rows: u32,
+    /// The facts, then a column for each signal.
+    pub numbers: Arc<Vec<f64>>,
+    /// A number for each row that stands for its worker.
+    pub workers: Option<Arc<Vec<u32>>>,
+    /// The texts, none for a missing one.
+    pub texts: Option<Arc<Vec<Option<String>>>>,
+}
+
+type Params = (u32, Arc<Vec<f64>>, Option<Arc<Vec<u32>>>, Option<Arc<Vec<Option<String>>>>);
+type Stage<R> = TypedFunc<Params, (Result<R, String>,)>;
+
+/// What the host keeps in a guest's store.
+#[derive(Debug)]
+pub(crate) struct State {
+    limiter: Limiter,
+    pub(crate) log: Log,
+}
+
+/// The stages of one guest, resolved.
+#[derive(Clone, Copy)]
+struct StageFuncs {
+    keep: Option<Stage<Vec<bool>>>,
+    score: Option<Stage<Vec<f64>>>,
+    pick: Option<Stage<u32>>,
+    select: Option<Stage<Option<SelectionRecord>>>,
+}
+
+/// A live guest.
+struct Guest {
+    store: Store<State>,
+    stages: StageFuncs,
+}
+
+/// Builds a guest and has it describe its policy.
+pub(crate) fn describe(
+    sandbox: &Sandbox,
+    origin: &str,
+    prepared: &Prepared,
+    limits: &Limits,
+) -> Result<Manifest, LoadError> {
+    let _turn = sandbox.loading();
+    let failed = |error: StartError| cannot_describe(origin, error.outcome, error.message);
+    let log = Log::new(Arc::from(origin), Arc::from("-"), limits.log_bytes);
+    let (mut store, instance) = instantiate(prepared, limits, log).map_err(failed)?;
+    let mismatch = |(function, reason)| LoadError::Function { origin: origin.to_owned(), function, reason };
+    // Every function's type is checked here, so that a policy that loads also starts.
+    let describe: TypedFunc<(), (ManifestRecord,)> =
+        typed(&mut store, &instance, &prepared.exports.describe, "describe").map_err(mismatch)?;
+    configure_func(&mut store, &instance, prepared).map_err(mismatch)?;
+    stage_funcs(&mut store, &instance, prepared).map_err(mismatch)?;
+    let answer = describe.call(&mut store, ());
+    store.data().log.finish();
+    match answer {
+        Ok((manifest,)) => Ok(manifest.into()),
+        Err(error) => Err(failed(start_error("describe", &error, limits, Outcome::BadAnswer))),
+    }
+}
+
+/// A fresh store and instance, with the fuel and the time of a start.
+fn instantiate(prepared: &Prepared, limits: &Limits, log: Log) -> Result<(Store<State>, Instance), StartError> {
+    let mut store = Store::new(prepared.pre.engine(), State { limiter: Limiter::new(limits), log });
+    store.limiter(|state| &mut state.limiter);
+    store.set_hostcall_fuel(usize::try_from(limits.answer_bytes).unwrap_or(usize::MAX));
+    store.set_max_component_handles(MOST_HANDLES);
+    arm(&mut store, limits.start_fuel, START_TICKS.max(ticks(limits.deadline_us)));
+    let instance = prepared
+        .pre
+        .instantiate(&mut store)
+        .map_err(|error| start_error("instantiation", &error, limits, Outcome::NotLoaded))?;
+    Ok((store, instance))
+}
+
+/// Gives a call its fuel and its time.
+fn arm(store: &mut Store<State>, fuel: u64, ticks: u64) {
+    // Fails only where fuel is off, and then every call would end as out of fuel.
+    let _ = store.set_fuel(fuel);
+    store.set_epoch_deadline(ticks);
+}
+
+/// So many ticks last at least that long: the first one may be about to end.
+const fn ticks(deadline_us: u64) -> u64 {
+    deadline_us.div_ceil(1_000).saturating_add(1)
+}
+
+type Mismatch = (String, String);
+
+fn typed<P, R>(
+    store: &mut Store<State>,
+    instance: &Instance,
+    export: &ComponentExportIndex,
+    name: &str,
+) -> Result<TypedFunc<P, R>, Mismatch>
+where
+    P: ComponentNamedList + Lower,
+    R: ComponentNamedList + Lift,
+{
+    instance.get_typed_func(store, export).map_err(|error| (name.to_owned(), sentence(&format!("{error:#}"))))
+}
+
+type Configure<'a> = TypedFunc<(PartitionRecord<'a>, RouterConfigRecord, &'a str), (Result<InputsRecord, String>,)>;
+
+fn configure_func<'a>(
+    store: &mut Store<State>,
+    instance: &Instance,
+    prepared: &Prepared,
+) -> Result<Configure<'a>, Mismatch> {
+    typed(store, instance, &prepared.exports.configure, "configure")
+}
+
+fn stage_funcs(store: &mut Store<State>, instance: &Instance, prepared: &Prepared) -> Result<StageFuncs, Mismatch> {
+    fn stage<R>(
+        store: &mut Store<State>,
+        instance: &Instance,
+        export: Option<&ComponentExportIndex>,
+        name: &str,
+    ) -> Result<Option<Stage<R>>, Mismatch>
+    where
+        (Result<R, String>,): ComponentNamedList + Lift,
+    {
+        export.map(|export| typed(store, instance, export, name)).transpose()
+    }
+    let exports = &prepared.exports;
+    Ok(StageFuncs {
+        keep: stage(store, instance, exports.keep.as_ref(), "keep")?,
+        score: stage(store, instance, exports.score.as_ref(), "score")?,
+        pick: stage(store, instance, exports.pick.as_ref(), "pick")?,
+        select: stage(store, instance, exports.select.as_ref(), "select")?,
+    })
+}
+
+/// What an error of wasmtime means; `otherwise` where it is neither a trap nor a limit of ours. The type decides, never
+/// the text.
+fn outcome(error: &wasmtime::Error, otherwise: Outcome) -> Outcome {
+    match error.downcast_ref::<Trap>() {
+        Some(Trap::OutOfFuel) => Outcome::OutOfFuel,
+        Some(Trap::Interrupt) => Outcome::Deadline,
+        Some(_) => Outcome::Trap,
+        None if error.is::<OverLimit>() => Outcome::Memory,
+        None => otherwise,
+    }
+}
+
+fn explain(
+    what: &str,
+    outcome: Outcome,
+    error: &wasmtime::Error,
+    fuel: u64,
+    fuel_name: &str,
+    deadline_us: u64,
+) -> String {
+    match outcome {
+        Outcome::OutOfFuel => format!("{what} used up its fuel of {fuel} ({fuel_name})"),
+        Outcome::Deadline => format!("{what} ran past its deadline of {deadline_us} us (deadline_us)"),
+        Outcome::BadAnswer => format!("{what} gave what the host cannot read: {}", sentence(&format!("{error:#}"))),
+        _ => format!("{what} failed: {}", sentence(&format!("{error:#}"))),
+    }
+}
+
+fn start_error(what: &str, error: &wasmtime::Error, limits: &Limits, otherwise: Outcome) -> StartError {
+    let outcome = outcome(error, otherwise);
+    let deadline_us = limits.deadline_us.max(START_TICKS * 1_000);
+    StartError::new(outcome, explain(what, outcome, error, limits.start_fuel, "start_fuel", deadline_us))
+}
+
+impl Guest {
+    /// Instantiates and configures.
+    fn start(setup: &GuestSetup, instance_name: &Arc<str>, partition: &Arc<str>) -> Result<(Self, Inputs), StartError> {
+        let span = tracing::debug_span!("configure", instance = &**instance_name, partition = &**partition);
+        let _entered = span.entered();
+        let limits = &setup.limits;
+        let not_loaded = |message: String| StartError::new(Outcome::NotLoaded, message);
+        let prepared = setup.policy.prepared(limits).map_err(|error| not_loaded(error.to_string()))?;
+        let log = Log::new(Arc::clone(instance_name), Arc::clone(partition), limits.log_bytes);
+        let (mut store, instance) = instantiate(prepared, limits, log)?;
+        let mismatch = |(function, reason): Mismatch| not_loaded(format!("{function} is not the contract's: {reason}"));
+        let stages = stage_funcs(&mut store, &instance, prepared).map_err(mismatch)?;
+        let configure = configure_func(&mut store, &instance, prepared).map_err(mismatch)?;
+        let arguments = ((&setup.partition).into(), setup.router_config.into(), &*setup.parameters);
+        let answer = configure.call(&mut store, arguments);
+        store.data().log.finish();
+        match answer {
+            Ok((Ok(inputs),)) => Ok((Self { store, stages }, inputs.into())),
+            Ok((Err(message),)) => Err(StartError::new(Outcome::PolicyError, sentence(&message))),
+            Err(error) => Err(start_error("configure", &error, limits, Outcome::BadAnswer)),
+        }
+    }
+}
+
+/// One place for a guest: owns what it is built from, and the guest while it is sound.
+pub struct GuestSlot {
+    setup: GuestSetup,
+    instance: Arc<str>,
+    partition: Arc<str>,
+    inputs: Inputs,
+    guest: Option<Guest>,
+    fuel_used: u64,
+    replaced: u64,
+    _places: [Option<Place>; 2],
+}
+
+impl GuestSlot {
+    /// Builds the first guest: instantiates and configures it.
+    ///
+    /// # Errors
+    ///
+    /// A [`StartError`]: the policy refused its parameters, broke a limit or trapped, or the sandbox is full.
+    pub fn new(setup: GuestSetup) -> Result<Self, StartError> {
+        let kind = EngineKind::of(&setup.limits);
+        let places = setup.policy.sandbox().place(kind).map_err(|full| StartError::new(Outcome::NotLoaded, full))?;
+        let instance: Arc<str> = Arc::from(&*setup.instance);
+        let Partition { model, routing_group, role, .. } = &setup.partition;
+        let partition: Arc<str> = Arc::from(format!("{model}/{routing_group}/{role}"));
+        let (guest, inputs) = Guest::start(&setup, &instance, &partition)?;
+        Ok(Self { setup, instance, partition, inputs, guest: Some(guest), fuel_used: 0, replaced: 0, _places: places })
+    }
+
+    /// What the policy reads, as its `configure` answered.
+    #[must_use]
+    pub fn inputs(&self) -> &Inputs {
+        &self.inputs
+    }
+
+    /// The stages that may be called.
+    #[must_use]
+    pub fn stages(&self) -> Stages {
+        self.setup.policy.stages()
+    }
+
+    /// What the guest is built from.
+    #[must_use]
+    pub fn setup(&self) -> &GuestSetup {
+        &self.setup
+    }
+
+    /// Fuel that the last call used; 0 where it found no guest.
+    #[must_use]
+    pub fn fuel_used(&self) -> u64 {
+        self.fuel_used
+    }
+
+    /// How many guests were built after the first.
+    #[must_use]
+    pub fn replaced(&self) -> u64 {
+        self.replaced
+    }
+
+    /// Asks the filter: an answer for each row.
+    ///
+    /// # Errors
+    ///
+    /// A [`Fault`]; also where there are not `rows` answers.
+    pub fn keep(&mut self, args: &Args) -> Result<Vec<bool>, Fault> {
+        let kept = self.call("keep", args, |stages| stages.keep)?;
+        one_for_each("keep", "answers", kept, args.rows)
+    }
+
+    /// Asks the scorer: a cost for each row. Whether they are finite is the caller's to check.
+    ///
+    /// # Errors
+    ///
+    /// A [`Fault`]; also where there are not `rows` costs.
+    pub fn score(&mut self, args: &Args) -> Result<Vec<f64>, Fault> {
+        let costs = self.call("score", args, |stages| stages.score)?;
+        one_for_each("score", "costs", costs, args.rows)
+    }
+
+    /// Asks the picker: a row. Whether it is below `rows` is the caller's to check.
+    ///
+    /// # Errors
+    ///
+    /// A [`Fault`].
+    pub fn pick(&mut self, args: &Args) -> Result<u32, Fault> {
+        self.call("pick", args, |stages| stages.pick)
+    }
+
+    /// Asks the whole policy: a row and its cost, none where the filter kept no row. Whether the row is below `rows`
+    /// and the cost finite is the caller's to check.
+    ///
+    /// # Errors
+    ///
+    /// A [`Fault`].
+    pub fn select(&mut self, args: &Args) -> Result<Option<Selection>, Fault> {
+        Ok(self.call("select", args, |stages| stages.select)?.map(Into::into))
+    }
+
+    /// Drops the guest and its state and builds a new one now.
+    ///
+    /// # Errors
+    ///
+    /// A [`StartError`]; the slot is then empty and tries again when it is next called.
+    pub fn rebuild(&mut self) -> Result<(), StartError> {
+        // First, so that its memory is free for the next one.
+        self.guest = None;
+        let (guest, inputs) = Guest::start(&self.setup, &self.instance, &self.partition)?;
+        if inputs != self.inputs {
+            let message = "configure answered other inputs than when the first guest was built";
+            return Err(StartError::new(Outcome::BadAnswer, message));
+        }
+        self.guest = Some(guest);
+        self.replaced += 1;
+        Ok(())
+    }
+
+    /// One call of one stage, from the fuel it gets to what becomes of the guest.
+    fn call<R>(
+        &mut self,
+        stage: &'static str,
+        args: &Args,
+        func: fn(&StageFuncs) -> Option<Stage<R>>,
+    ) -> Result<R, Fault>
+    where
+        (Result<R, String>,): ComponentNamedList + Lift + 'static,
+    {
+        let span = tracing::trace_span!("call", stage, instance = &*self.instance, rows = args.rows);
+        let _entered = span.entered();
+        self.fuel_used = 0;
+        self.setup.policy.sandbox().ticker().watch();
+        if self.guest.is_none() {
+            self.rebuild()?;
+        }
+        let missing = || Fault::new(Outcome::NotLoaded, format!("the policy does not export the stage of {stage}"));
+        let guest = self.guest.as_mut().ok_or_else(missing)?;
+        let func = func(&guest.stages).ok_or_else(missing)?;
+        let limits = &self.setup.limits;
+        let fuel = limits.fuel(args.rows);
+        arm(&mut guest.store, fuel, ticks(limits.deadline_us));
+        guest.store.data_mut().log.refill();
+        let params = (args.rows, Arc::clone(&args.numbers), args.workers.clone(), args.texts.clone());
+        let answer = func.call(&mut guest.store, params);
+        self.fuel_used = fuel.saturating_sub(guest.store.get_fuel().unwrap_or(0));
+        guest.store.data().log.finish();
+        match answer {
+            Ok((Ok(answer),)) => Ok(answer),
+            Ok((Err(message),)) => Err(Fault::new(Outcome::PolicyError, sentence(&message))),
+            Err(error) => {
+                self.guest = None;
+                let outcome = outcome(&error, Outcome::BadAnswer);
+                let message =
+                    explain(stage, outcome, &error, fuel, "fuel_base + fuel_per_row x rows", limits.deadline_us);
+                tracing::debug!(outcome = outcome.as_str(), message, "guest dropped");
+                Err(Fault { outcome, message })
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for GuestSlot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GuestSlot")
+            .field("instance", &self.instance)
+            .field("partition", &self.partition)
+            .field("live", &self.guest.is_some())
+            .field("replaced", &self.replaced)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The answers, if there is one for each row.
+fn one_for_each<T>(stage: &str, what: &str, answers: Vec<T>, rows: u32) -> Result<Vec<T>, Fault> {
+    if answers.len() == rows as usize {
+        return Ok(answers);
+    }
+    Err(Fault::new(Outcome::BadAnswer, format!("{stage} answered {} {what} for {rows} rows", answers.len())))
+}

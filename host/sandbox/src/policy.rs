@@ -1,0 +1,393 @@
+//! From an artifact to a policy that guests can be built of.
+
+use std::sync::OnceLock;
+
+use pointsman_contract::{CONTRACT_VERSION, Manifest, Stages};
+use wasmtime::Engine;
+use wasmtime::component::types::ComponentItem;
+use wasmtime::component::{Component, ComponentExportIndex, InstancePre, Linker};
+
+use crate::artifact::Artifact;
+use crate::engine::{EngineKind, SandboxError};
+use crate::guest::{self, State};
+use crate::limits::Limits;
+use crate::log;
+use crate::outcome::{Fault, Outcome};
+use crate::sandbox::Sandbox;
+use crate::text::sentence;
+
+/// Why an artifact could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The file cannot be read.
+    #[error("{origin} cannot be read: {source}")]
+    Read {
+        /// The file.
+        origin: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The bytes are no WebAssembly.
+    #[error("{origin} is not WebAssembly; expected a component, as `pointsman policy build` writes it")]
+    NotWasm {
+        /// Where the bytes came from.
+        origin: String,
+    },
+    /// The bytes are WebAssembly's text format.
+    #[error("{origin} is WebAssembly text; convert it to binary first, with `wasm-tools parse`")]
+    Text {
+        /// Where the bytes came from.
+        origin: String,
+    },
+    /// A core module, not a component.
+    #[error(
+        "{origin} is a core module, not a component; build it with `pointsman policy build` or wrap it with \
+         `wasm-tools component new`"
+    )]
+    CoreModule {
+        /// Where the bytes came from.
+        origin: String,
+    },
+    /// Machine code of an earlier compilation, which is never accepted.
+    #[error("{origin} is precompiled machine code, which is never accepted; give the component it was compiled from")]
+    Precompiled {
+        /// Where the bytes came from.
+        origin: String,
+    },
+    /// The component is invalid, uses what policies may not use, or does not fit its profile.
+    #[error("{origin} cannot be compiled as a policy of profile {profile}: {reason}")]
+    Invalid {
+        /// Where the bytes came from.
+        origin: String,
+        /// The profile of the instance.
+        profile: &'static str,
+        /// The engine's own words.
+        reason: String,
+    },
+    /// The component exports no interface `policy`.
+    #[error(
+        "{origin} does not export pointsman:policy/policy@{CONTRACT_VERSION}; a policy must, and at least one of \
+         worker-filter, worker-scorer, worker-picker and worker-selector"
+    )]
+    NoPolicy {
+        /// Where the bytes came from.
+        origin: String,
+    },
+    /// The component speaks another version of the contract.
+    #[error("{origin} exports {found}, but this host supports version {CONTRACT_VERSION}; rebuild the policy for it")]
+    Version {
+        /// Where the bytes came from.
+        origin: String,
+        /// The export's full name.
+        found: String,
+    },
+    /// The component exports no stage.
+    #[error(
+        "{origin} exports no stage; export at least one of worker-filter, worker-scorer, worker-picker and \
+         worker-selector of pointsman:policy@{CONTRACT_VERSION}"
+    )]
+    NoStage {
+        /// Where the bytes came from.
+        origin: String,
+    },
+    /// The component imports what policies may not import.
+    #[error("{origin} imports {}; a policy may import {} alone", .names.join(", "), log::LOG)]
+    Imports {
+        /// Where the bytes came from.
+        origin: String,
+        /// Every import that is not allowed.
+        names: Vec<String>,
+    },
+    /// A function of the contract is missing or has another type.
+    #[error("{origin}: {function} is not the contract's: {reason}; rebuild the policy against wit/policy.wit")]
+    Function {
+        /// Where the bytes came from.
+        origin: String,
+        /// The function.
+        function: String,
+        /// What differs.
+        reason: String,
+    },
+    /// `describe` did not answer.
+    #[error("{origin} cannot describe itself: {fault}")]
+    Describe {
+        /// Where the bytes came from.
+        origin: String,
+        /// How the call ended.
+        fault: Fault,
+    },
+    /// The ticker of the sandbox has stopped.
+    #[error(
+        "{origin} is not loaded, since the sandbox's ticker has stopped and no deadline would hold; restart the process"
+    )]
+    NoTicker {
+        /// Where the bytes came from.
+        origin: String,
+    },
+    /// The engine that the limits call for could not be set up.
+    #[error("{origin} cannot be loaded: {error}")]
+    Engine {
+        /// Where the bytes came from.
+        origin: String,
+        /// Why not.
+        error: SandboxError,
+    },
+}
+
+/// A component that is ready to become guests.
+pub struct CompiledPolicy {
+    sandbox: Sandbox,
+    artifact: Artifact,
+    manifest: Manifest,
+    stages: Stages,
+    imports: Vec<String>,
+    pooled: OnceLock<Prepared>,
+    on_demand: OnceLock<Prepared>,
+}
+
+/// A component compiled for one engine, linked, with the places of its exports.
+pub(crate) struct Prepared {
+    pub(crate) pre: InstancePre<State>,
+    pub(crate) exports: Exports,
+    imports: Vec<String>,
+}
+
+/// Where the functions of the contract are.
+pub(crate) struct Exports {
+    pub(crate) describe: ComponentExportIndex,
+    pub(crate) configure: ComponentExportIndex,
+    pub(crate) keep: Option<ComponentExportIndex>,
+    pub(crate) score: Option<ComponentExportIndex>,
+    pub(crate) pick: Option<ComponentExportIndex>,
+    pub(crate) select: Option<ComponentExportIndex>,
+}
+
+impl Exports {
+    fn stages(&self) -> Stages {
+        Stages {
+            filter: self.keep.is_some(),
+            score: self.score.is_some(),
+            pick: self.pick.is_some(),
+            select: self.select.is_some(),
+        }
+    }
+}
+
+impl CompiledPolicy {
+    pub(crate) fn load(sandbox: &Sandbox, artifact: &Artifact, limits: &Limits) -> Result<Self, LoadError> {
+        let span = tracing::debug_span!("load", origin = artifact.origin(), profile = limits.profile.as_str());
+        let _entered = span.entered();
+        let prepared = Prepared::new(sandbox, artifact, limits)?;
+        let manifest = guest::describe(sandbox, artifact.origin(), &prepared, limits)?;
+        let stages = prepared.exports.stages();
+        tracing::debug!(policy = manifest.name, version = manifest.version, ?stages, "loaded");
+        let policy = Self {
+            sandbox: sandbox.clone(),
+            artifact: artifact.clone(),
+            manifest,
+            stages,
+            imports: prepared.imports.clone(),
+            pooled: OnceLock::new(),
+            on_demand: OnceLock::new(),
+        };
+        let _ = policy.slot(EngineKind::of(limits)).set(prepared);
+        Ok(policy)
+    }
+
+    /// What the policy says of itself.
+    #[must_use]
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The stages that it exports.
+    #[must_use]
+    pub fn stages(&self) -> Stages {
+        self.stages
+    }
+
+    /// The version of the contract that it speaks.
+    #[must_use]
+    pub fn wit_version(&self) -> &str {
+        CONTRACT_VERSION
+    }
+
+    /// The interfaces with functions that it imports: none, or the log.
+    #[must_use]
+    pub fn imports(&self) -> &[String] {
+        &self.imports
+    }
+
+    /// SHA-256 of the component, in lower-case hexadecimal.
+    #[must_use]
+    pub fn sha256_hex(&self) -> String {
+        self.artifact.sha256_hex()
+    }
+
+    /// The component's size in bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        self.artifact.len()
+    }
+
+    /// Where the component came from.
+    #[must_use]
+    pub fn origin(&self) -> &str {
+        self.artifact.origin()
+    }
+
+    pub(crate) fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    /// The component, compiled for the engine that these limits call for.
+    pub(crate) fn prepared(&self, limits: &Limits) -> Result<&Prepared, LoadError> {
+        let slot = self.slot(EngineKind::of(limits));
+        match slot.get() {
+            Some(prepared) => Ok(prepared),
+            None => {
+                let prepared = Prepared::new(&self.sandbox, &self.artifact, limits)?;
+                Ok(slot.get_or_init(|| prepared))
+            }
+        }
+    }
+
+    fn slot(&self, kind: EngineKind) -> &OnceLock<Prepared> {
+        match kind {
+            EngineKind::Pooled => &self.pooled,
+            EngineKind::OnDemand => &self.on_demand,
+        }
+    }
+}
+
+impl std::fmt::Debug for CompiledPolicy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CompiledPolicy")
+            .field("artifact", &self.artifact)
+            .field("manifest", &self.manifest)
+            .field("stages", &self.stages)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Prepared {
+    fn new(sandbox: &Sandbox, artifact: &Artifact, limits: &Limits) -> Result<Self, LoadError> {
+        let origin = || artifact.origin().to_owned();
+        artifact.check_kind()?;
+        let engine =
+            sandbox.engine(EngineKind::of(limits)).map_err(|error| LoadError::Engine { origin: origin(), error })?;
+        let invalid = |error: wasmtime::Error| LoadError::Invalid {
+            origin: origin(),
+            profile: limits.profile.as_str(),
+            reason: sentence(&format!("{error:#}")),
+        };
+        // Never `Component::new`, which takes text where that feature is on.
+        let component = Component::from_binary(&engine, artifact.bytes()).map_err(invalid)?;
+        let contract = Contract::of(&component, &engine, artifact.origin())?;
+        let imports = imports(&component, &engine, artifact.origin())?;
+        let mut linker = Linker::new(&engine);
+        log::link(&mut linker).map_err(invalid)?;
+        let pre = linker.instantiate_pre(&component).map_err(invalid)?;
+        Ok(Self { pre, exports: contract.exports(&component, artifact.origin())?, imports })
+    }
+}
+
+/// The interfaces of the contract that a component exports, by their full names.
+#[derive(Default)]
+struct Contract {
+    policy: bool,
+    filter: bool,
+    scorer: bool,
+    picker: bool,
+    selector: bool,
+}
+
+const POLICY: &str = "policy";
+const FILTER: &str = "worker-filter";
+const SCORER: &str = "worker-scorer";
+const PICKER: &str = "worker-picker";
+const SELECTOR: &str = "worker-selector";
+
+fn full_name(interface: &str) -> String {
+    format!("pointsman:policy/{interface}@{CONTRACT_VERSION}")
+}
+
+impl Contract {
+    /// Reads the real names of the exports: wasmtime's own look-up takes 0.1.1 for 0.1.0. Exports that are not the
+    /// contract's are left by some toolchains; they are ignored and never called.
+    fn of(component: &Component, engine: &Engine, origin: &str) -> Result<Self, LoadError> {
+        let mut contract = Self::default();
+        let mut other_version = None;
+        for (name, _) in component.component_type().exports(engine) {
+            let Some(name) = name.strip_prefix("pointsman:policy/") else { continue };
+            let (interface, version) = name.split_once('@').unwrap_or((name, ""));
+            let exported = match interface {
+                POLICY => &mut contract.policy,
+                FILTER => &mut contract.filter,
+                SCORER => &mut contract.scorer,
+                PICKER => &mut contract.picker,
+                SELECTOR => &mut contract.selector,
+                _ => continue,
+            };
+            if version == CONTRACT_VERSION {
+                *exported = true;
+            } else {
+                other_version.get_or_insert_with(|| format!("pointsman:policy/{name}"));
+            }
+        }
+        let origin = origin.to_owned();
+        // A stage of another version is refused beside those of this one: a filter must not be passed over.
+        match other_version {
+            Some(found) => Err(LoadError::Version { origin, found }),
+            None if !contract.policy => Err(LoadError::NoPolicy { origin }),
+            None if !(contract.filter || contract.scorer || contract.picker || contract.selector) => {
+                Err(LoadError::NoStage { origin })
+            }
+            None => Ok(contract),
+        }
+    }
+
+    fn exports(&self, component: &Component, origin: &str) -> Result<Exports, LoadError> {
+        let function = |interface: &str, function: &str| {
+            let name = full_name(interface);
+            component
+                .get_export_index(None, &*name)
+                .and_then(|instance| component.get_export_index(Some(&instance), function))
+                .ok_or_else(|| LoadError::Function {
+                    origin: origin.to_owned(),
+                    function: format!("{name} {function}"),
+                    reason: "it is missing".to_owned(),
+                })
+        };
+        let stage = |exported: bool, interface: &str, name: &str| {
+            if exported { function(interface, name).map(Some) } else { Ok(None) }
+        };
+        Ok(Exports {
+            describe: function(POLICY, "describe")?,
+            configure: function(POLICY, "configure")?,
+            keep: stage(self.filter, FILTER, "keep")?,
+            score: stage(self.scorer, SCORER, "score")?,
+            pick: stage(self.picker, PICKER, "pick")?,
+            select: stage(self.selector, SELECTOR, "select")?,
+        })
+    }
+}
+
+/// The imports with functions; an error where one is not allowed. Instances of types alone grant nothing.
+fn imports(component: &Component, engine: &Engine, origin: &str) -> Result<Vec<String>, LoadError> {
+    let (mut allowed, mut refused) = (Vec::new(), Vec::new());
+    for (name, item) in component.component_type().imports(engine) {
+        match item.ty {
+            ComponentItem::ComponentInstance(instance)
+                if instance.exports(engine).all(|(_, item)| matches!(item.ty, ComponentItem::Type(_))) => {}
+            ComponentItem::ComponentInstance(_) if name == log::LOG => allowed.push(name.to_owned()),
+            _ => refused.push(sentence(name)),
+        }
+    }
+    if refused.is_empty() { Ok(allowed) } else { Err(LoadError::Imports { origin: origin.to_owned(), names: refused }) }
+}
+
+/// A fault of a guest that is built only to be asked what it is.
+pub(crate) fn cannot_describe(origin: &str, outcome: Outcome, message: String) -> LoadError {
+    LoadError::Describe { origin: origin.to_owned(), fault: Fault { outcome, message } }
+}

@@ -1,0 +1,304 @@
+//! Policies for the tests, written as WebAssembly text: core code for each export goes in, a component comes out.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use pointsman_contract::{Partition, Role, RouterConfig};
+
+use crate::{Args, Artifact, CompiledPolicy, GuestSetup, GuestSlot, Limits, Sandbox, SandboxConfig};
+
+/// A policy in the making. Bodies are core code that leaves the address of the answer; a stage's body may use
+/// `$rows $numbers $count $has_workers $workers $workers_len $has_texts $texts $texts_len`, the locals `$i` and `$j`, and
+/// the functions `$list (at, len)`, `$row (row)`, `$chosen (row, cost)`, `$error (at, len)`, which write an answer and
+/// return its address.
+#[derive(Clone)]
+pub struct Policy {
+    /// The contract's version in every name.
+    pub version: &'static str,
+    /// The first and the most pages of memory.
+    pub memory: &'static str,
+    /// Further core definitions: data, functions, tables, a start function.
+    pub core: String,
+    /// Further component definitions, before the policy's own.
+    pub before: String,
+    /// Further exports.
+    pub after: String,
+    pub imports_log: bool,
+    pub describe: String,
+    pub configure: String,
+    pub keep: Option<String>,
+    pub score: Option<String>,
+    pub pick: Option<String>,
+    pub select: Option<String>,
+    pub realloc: String,
+    pub post_return: String,
+}
+
+/// Answers one `true` for each row.
+pub const KEEP_ALL: &str = "(memory.fill (i32.const 8192) (i32.const 1) (local.get $rows))
+    (call $list (i32.const 8192) (local.get $rows))";
+/// Answers the numbers themselves as costs.
+pub const SCORE_NUMBERS: &str = "(call $list (local.get $numbers) (local.get $count))";
+/// Answers row 0.
+pub const PICK_FIRST: &str = "(call $row (i32.const 0))";
+/// Answers the last row and the first number.
+pub const SELECT_LAST: &str =
+    "(call $chosen (i32.sub (local.get $rows) (i32.const 1)) (f64.load (local.get $numbers)))";
+/// An endless loop.
+pub const SPIN: &str = "(loop $again (br $again)) (unreachable)";
+
+impl Default for Policy {
+    /// A scorer whose costs are its numbers.
+    fn default() -> Self {
+        Self {
+            version: "0.1.0",
+            memory: "1",
+            core: String::new(),
+            before: String::new(),
+            after: String::new(),
+            imports_log: false,
+            describe: "(i32.const 64)".into(),
+            configure: "(i32.const 4096)".into(),
+            keep: None,
+            score: Some(SCORE_NUMBERS.into()),
+            pick: None,
+            select: None,
+            realloc: "(call $bump (local.get $align) (local.get $size))".into(),
+            post_return: "(global.set $top (i32.const 16384))".into(),
+        }
+    }
+}
+
+const STAGE: &str = "(param $rows i32) (param $numbers i32) (param $count i32)
+    (param $has_workers i32) (param $workers i32) (param $workers_len i32)
+    (param $has_texts i32) (param $texts i32) (param $texts_len i32) (result i32) (local $i i32) (local $j i32)";
+
+const HELPERS: &str = r#"
+  (global $top (mut i32) (i32.const 16384))
+  (func $bump (param $align i32) (param $size i32) (result i32)
+    (local $at i32)
+    (local.set $at (i32.and
+      (i32.add (global.get $top) (i32.sub (local.get $align) (i32.const 1)))
+      (i32.sub (i32.const 0) (local.get $align))))
+    (global.set $top (i32.add (local.get $at) (local.get $size)))
+    (block $fits (loop $more
+      (br_if $fits (i32.le_u (global.get $top) (i32.mul (memory.size) (i32.const 65536))))
+      (drop (memory.grow (i32.const 1)))
+      (br $more)))
+    (local.get $at))
+  (func $answer (param $bad i32) (param $first i32) (param $second i32) (result i32)
+    (i32.store (i32.const 128) (local.get $bad))
+    (i32.store (i32.const 132) (local.get $first))
+    (i32.store (i32.const 136) (local.get $second))
+    (i32.const 128))
+  (func $list (param i32 i32) (result i32) (call $answer (i32.const 0) (local.get 0) (local.get 1)))
+  (func $row (param i32) (result i32) (call $answer (i32.const 0) (local.get 0) (i32.const 0)))
+  (func $error (param i32 i32) (result i32) (call $answer (i32.const 1) (local.get 0) (local.get 1)))
+  (func $chosen (param $row i32) (param $cost f64) (result i32)
+    (i32.store (i32.const 160) (i32.const 0))
+    (i32.store (i32.const 168) (i32.const 1))
+    (i32.store (i32.const 176) (local.get $row))
+    (f64.store (i32.const 184) (local.get $cost))
+    (i32.const 160))
+  ;; the manifest: name, version, description, parameters-schema
+  (data (i32.const 64) "\00\01\00\00\04\00\00\00" "\04\01\00\00\05\00\00\00" "\09\01\00\00\07\00\00\00" "\10\01\00\00\02\00\00\00")
+  (data (i32.const 256) "test1.2.3A test.\7b\7d")
+  ;; for errors
+  (data (i32.const 1024) "no such luck")
+"#;
+
+const TYPES: &str = r#"
+    (type $role' (enum "aggregated" "prefill" "decode" "encode"))
+    (export "role" (type $role (eq $role')))
+    (type $partition' (record (field "model" string) (field "routing-group" string) (field "role" $role)
+      (field "block-size" u32) (field "seed" u32)))
+    (export "partition" (type $partition (eq $partition')))
+    (type $router-config' (record (field "overlap-score-credit" f64) (field "overlap-score-credit-decay" f64)
+      (field "prefill-load-scale" f64) (field "decode-active-request-weight" f64) (field "host-cache-hit-weight" f64)
+      (field "disk-cache-hit-weight" f64) (field "shared-cache-multiplier" f64) (field "router-temperature" f64)
+      (field "conditional-disaggregation" bool)))
+    (export "router-config" (type $router-config (eq $router-config')))
+    (type $reads' (record (field "facts" (list string)) (field "texts" (list string)) (field "signals" (list string))
+      (field "workers" bool)))
+    (export "reads" (type $reads (eq $reads')))
+    (type $inputs' (record (field "filter" (option $reads)) (field "score" (option $reads)) (field "pick" (option $reads))
+      (field "exclusive-affinity" bool)))
+    (export "inputs" (type $inputs (eq $inputs')))
+    (type $manifest' (record (field "name" string) (field "version" string) (field "description" string)
+      (field "parameters-schema" string)))
+    (export "manifest" (type $manifest (eq $manifest')))
+    (type $selection' (record (field "row" u32) (field "cost" f64)))
+    (export "selection" (type $selection (eq $selection')))
+"#;
+
+/// The core parameters and the component-level result of a stage.
+const STAGES: [(&str, &str, &str); 4] = [
+    ("worker-filter", "keep", "(list bool)"),
+    ("worker-scorer", "score", "(list f64)"),
+    ("worker-picker", "pick", "u32"),
+    ("worker-selector", "select", "(option $selection)"),
+];
+
+impl Policy {
+    /// The policy with every stage, each with its plain answer.
+    pub fn whole() -> Self {
+        Self {
+            keep: Some(KEEP_ALL.into()),
+            pick: Some(PICK_FIRST.into()),
+            select: Some(SELECT_LAST.into()),
+            ..Self::default()
+        }
+    }
+
+    /// A scorer with that body.
+    pub fn scorer(body: impl Into<String>) -> Self {
+        Self { score: Some(body.into()), ..Self::default() }
+    }
+
+    /// A scorer that runs `body` while the first number is not 0, and otherwise answers its numbers.
+    pub fn hostile(body: &str) -> Self {
+        Self::scorer(format!(
+            "(if (f64.ne (f64.load (local.get $numbers)) (f64.const 0)) (then {body})) {SCORE_NUMBERS}"
+        ))
+    }
+
+    /// The component as text.
+    pub fn text(&self) -> String {
+        let version = self.version;
+        let mut text = String::from("(component\n");
+        let put = |text: &mut String, part: &str| writeln!(text, "  {part}").unwrap();
+        put(&mut text, &self.before);
+        put(&mut text, &format!("(import \"pointsman:policy/types@{version}\" (instance $types {TYPES}))"));
+        for name in ["partition", "router-config", "inputs", "manifest", "selection"] {
+            put(&mut text, &format!("(alias export $types \"{name}\" (type ${name}))"));
+        }
+        put(&mut text, &format!("(core module $memory (memory (export \"memory\") {}))", self.memory));
+        put(&mut text, "(core instance $mem (instantiate $memory))");
+        let mut imported = "(import \"env\" \"memory\" (memory 0))".to_owned();
+        let mut with = "(with \"env\" (instance $mem))".to_owned();
+        if self.imports_log {
+            put(
+                &mut text,
+                &format!(
+                    "(import \"pointsman:policy/log@{version}\" (instance $log
+                       (type $level' (enum \"error\" \"warn\" \"info\" \"debug\" \"trace\"))
+                       (export \"level\" (type $level (eq $level')))
+                       (export \"log\" (func (param \"level\" $level) (param \"message\" string)))))
+                     (core func $log_core (canon lower (func $log \"log\") (memory (core memory $mem \"memory\"))))"
+                ),
+            );
+            imported.push_str("(import \"host\" \"log\" (func $log (param i32 i32 i32)))");
+            with.push_str("(with \"host\" (instance (export \"log\" (func $log_core))))");
+        }
+        let bodies = [&self.keep, &self.score, &self.pick, &self.select];
+        let mut stages = String::new();
+        for ((_, name, _), body) in STAGES.iter().zip(bodies) {
+            if let Some(body) = body {
+                writeln!(stages, "  (func (export \"{name}\") {STAGE}\n {body})").unwrap();
+            }
+        }
+        let Self { core, describe, configure, realloc, post_return, .. } = self;
+        put(
+            &mut text,
+            &format!(
+                "(core module $policy
+                   {imported}
+                   {HELPERS}
+                   {core}
+                   (func (export \"realloc\") (param $old i32) (param $old_size i32) (param $align i32)
+                     (param $size i32) (result i32) {realloc})
+                   (func (export \"post\") (param $at i32) {post_return})
+                   (func (export \"describe\") (result i32) {describe})
+                   (func (export \"configure\") (param $at i32) (result i32) {configure})
+                   {stages})
+                 (core instance $core (instantiate $policy {with}))"
+            ),
+        );
+        let lift = |name: &str| {
+            format!(
+                "(canon lift (core func $core \"{name}\") (memory (core memory $mem \"memory\"))
+                   (realloc (core func $core \"realloc\")) (post-return (core func $core \"post\")))"
+            )
+        };
+        put(
+            &mut text,
+            &format!(
+                "(func $describe (result $manifest) {})
+                 (func $configure (param \"partition\" $partition) (param \"router-config\" $router-config)
+                   (param \"parameters\" string) (result (result $inputs (error string))) {})
+                 (instance $exported (export \"describe\" (func $describe)) (export \"configure\" (func $configure)))
+                 (export \"pointsman:policy/policy@{version}\" (instance $exported))",
+                lift("describe"),
+                lift("configure")
+            ),
+        );
+        for ((interface, name, answer), _) in STAGES.iter().zip(bodies).filter(|(_, body)| body.is_some()) {
+            put(
+                &mut text,
+                &format!(
+                    "(func ${name} (param \"rows\" u32) (param \"numbers\" (list f64))
+                       (param \"workers\" (option (list u32))) (param \"texts\" (option (list (option string))))
+                       (result (result {answer} (error string))) {})
+                     (instance ${name}_exported (export \"{name}\" (func ${name})))
+                     (export \"pointsman:policy/{interface}@{version}\" (instance ${name}_exported))",
+                    lift(name)
+                ),
+            );
+        }
+        put(&mut text, &self.after);
+        text.push(')');
+        text
+    }
+
+    /// The component as an artifact.
+    pub fn artifact(&self) -> Artifact {
+        component(&self.text())
+    }
+
+    /// Loads the policy and builds a guest of it.
+    pub fn slot(&self, sandbox: &Sandbox, limits: Limits) -> GuestSlot {
+        slot(&sandbox.load_with(&self.artifact(), &limits).unwrap(), limits)
+    }
+}
+
+/// A component's text as an artifact.
+pub fn component(text: &str) -> Artifact {
+    let bytes = wat::parse_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    Artifact::from_bytes("test.wasm", bytes)
+}
+
+/// A sandbox for few guests.
+pub fn sandbox() -> Sandbox {
+    Sandbox::new(SandboxConfig { guests: 8, ..SandboxConfig::default() }).unwrap()
+}
+
+/// What a guest of that policy is built from.
+pub fn setup(policy: &Arc<CompiledPolicy>, limits: Limits) -> GuestSetup {
+    GuestSetup {
+        policy: Arc::clone(policy),
+        instance: "mine".into(),
+        partition: Partition {
+            model: "llama".into(),
+            routing_group: "blue".into(),
+            role: Role::Decode,
+            block_size: 16,
+            seed: 7,
+        },
+        router_config: RouterConfig::default(),
+        parameters: "{}".into(),
+        limits,
+    }
+}
+
+/// A guest of that policy.
+pub fn slot(policy: &Arc<CompiledPolicy>, limits: Limits) -> GuestSlot {
+    GuestSlot::new(setup(policy, limits)).unwrap()
+}
+
+/// Rows with one number each.
+pub fn args(numbers: &[f64]) -> Args {
+    Args { rows: numbers.len() as u32, numbers: Arc::new(numbers.to_vec()), ..Args::default() }
+}
