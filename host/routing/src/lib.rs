@@ -1,1 +1,3 @@
 //! pointsman-routing
+
+pub mod config;

@@ -1,0 +1,391 @@
+//! The router policy config: one YAML file that says which policy decides for which workers.
+//!
+//! [`PolicyConfig::parse`] finds everything that the file alone can show to be wrong, [`PolicyConfig::check_types`] what
+//! takes the registered types, both all problems at once. `yaml` turns the text into a tree that keeps lines, `reader`
+//! reads values of a type from it, `schema` knows the fields.
+
+mod overrides;
+mod problem;
+mod reader;
+mod schema;
+mod yaml;
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use pointsman_contract::Role;
+use pointsman_sandbox::{Limits, Profile, SandboxConfig};
+use serde_json::Map;
+
+pub use pointsman_sandbox::Determinism;
+
+pub use overrides::{DECODE_VARIABLE, GLOBAL_VARIABLE, OverrideError, Overrides, PREFILL_VARIABLE};
+pub use problem::{Problem, Problems};
+
+use problem::{Report, did_you_mean, listed, shown};
+
+/// The most guests that `sandbox.guests` may ask for.
+pub const MOST_GUESTS: u32 = 65_536;
+
+/// A router policy config, read and checked.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PolicyConfig {
+    /// The file, as the caller named it.
+    pub file: String,
+    /// Settings of the router itself.
+    pub router: RouterSettings,
+    /// Which policy decides for which workers; none where the built-in policy decides for all.
+    pub worker_selection: Option<WorkerSelection>,
+    /// Artifacts that the file registers as policy types, in its order.
+    pub components: Vec<Component>,
+    /// Settings of the sandbox, read once at start.
+    pub sandbox: SandboxSettings,
+    /// Tenants, in the file's order.
+    pub tenants: Vec<Tenant>,
+}
+
+/// Settings of the router; none where the file leaves one out.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RouterSettings {
+    /// Weight of a host-memory overlap block, 0 to 1.
+    pub host_cache_hit_weight: Option<f64>,
+    /// Weight of a disk overlap block, 0 to 1.
+    pub disk_cache_hit_weight: Option<f64>,
+}
+
+/// The section `worker_selection`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WorkerSelection {
+    /// The selection of each role where no rule of `partitions` has one.
+    pub roles: Roles,
+    /// The configured instances, in the file's order; their names are unique.
+    pub instances: Vec<Instance>,
+    /// Selections for some partitions, in the file's order.
+    pub partitions: Vec<PartitionRule>,
+}
+
+impl WorkerSelection {
+    /// The instance of that name.
+    #[must_use]
+    pub fn instance(&self, name: &str) -> Option<&Instance> {
+        self.instances.iter().find(|instance| instance.name == name)
+    }
+}
+
+/// A selection for each role, none where the file has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Roles([Option<Selected>; Role::ALL.len()]);
+
+impl Roles {
+    /// The selection of a role.
+    #[must_use]
+    pub fn get(&self, role: Role) -> Option<&Selected> {
+        Role::ALL.iter().zip(&self.0).find_map(|(each, selected)| (*each == role).then_some(selected.as_ref())?)
+    }
+
+    /// Sets the selection of a role.
+    pub fn set(&mut self, role: Role, selected: Selected) {
+        for (each, slot) in Role::ALL.into_iter().zip(&mut self.0) {
+            if each == role {
+                *slot = Some(selected);
+                return;
+            }
+        }
+    }
+
+    /// Whether no role has a selection.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+}
+
+/// What decides for a pool of workers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Selected {
+    /// The built-in policy.
+    #[default]
+    Default,
+    /// The configured instance of that name.
+    Instance(String),
+}
+
+/// One configured instance of a policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Instance {
+    /// Its name, unique in the file.
+    pub name: String,
+    /// What it is an instance of.
+    pub kind: InstanceKind,
+    /// The policy's parameters; empty where the file has none.
+    pub parameters: Map<String, serde_json::Value>,
+    /// The limits that the file sets.
+    pub limits: LimitsPatch,
+    /// What happens when the policy faults.
+    pub on_fault: OnFault,
+    /// The line that the instance starts on.
+    pub line: usize,
+    /// The line of its `type`, `component` or `pipeline`.
+    pub kind_line: usize,
+    /// The line of each parameter.
+    pub parameter_lines: BTreeMap<String, usize>,
+}
+
+/// What an instance is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InstanceKind {
+    /// A registered type.
+    Type(String),
+    /// An artifact without a type name. The path is relative to the file's folder no more.
+    Component(PathBuf),
+    /// Other instances, each for its stage; at least one in all.
+    Pipeline {
+        /// Names of the instances that filter, in order.
+        filters: Vec<String>,
+        /// Names of the instances whose costs are added, in order.
+        scorers: Vec<String>,
+        /// Name of the instance that picks; none for the lowest cost.
+        picker: Option<String>,
+    },
+}
+
+/// The limits that an instance sets, over the defaults of its profile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LimitsPatch {
+    /// The profile; none for the default one.
+    pub profile: Option<Profile>,
+    /// Keys of [`pointsman_sandbox::LIMITS`] and their values.
+    pub values: Vec<(&'static str, u64)>,
+}
+
+impl LimitsPatch {
+    /// The defaults of the profile with these limits set.
+    #[must_use]
+    pub fn resolve(&self) -> Limits {
+        let mut limits = Limits::of(self.profile.unwrap_or_default());
+        for &(key, value) in &self.values {
+            let known = limits.set(key, value);
+            debug_assert!(known, "{key} is a key of the table of limits");
+        }
+        limits
+    }
+}
+
+/// What happens to a request when an instance faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnFault {
+    /// Where it is not known which rows the filter keeps: `Reject` or `Fallback`, which lets them all through.
+    ///
+    /// A filter is a hard rule, so this is `Fallback` only where the file says `on_fault: {filter: fallback}`.
+    pub filter: FaultAction,
+    /// For every other fault.
+    pub otherwise: FaultAction,
+}
+
+impl Default for OnFault {
+    fn default() -> Self {
+        Self { filter: FaultAction::Reject, otherwise: FaultAction::Fallback }
+    }
+}
+
+/// What to do about a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FaultAction {
+    /// Refuse the request with the outcome's name.
+    Reject,
+    /// Let the built-in policy decide, among the rows that the filters kept.
+    Fallback,
+    /// Let the instance's previous version decide; where there is none, as `Fallback`.
+    LastGood,
+}
+
+impl FaultAction {
+    /// The action's word in the file.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Reject => "reject",
+            Self::Fallback => "fallback",
+            Self::LastGood => "last-good",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        [Self::Reject, Self::Fallback, Self::LastGood].into_iter().find(|action| action.as_str() == name)
+    }
+}
+
+/// An artifact that the file registers as a policy type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Component {
+    /// The type's name, unique among the file's components.
+    pub type_name: String,
+    /// The artifact. The path is relative to the file's folder no more.
+    pub path: PathBuf,
+    /// The SHA-256 that the artifact must have, as 64 lower-case hex digits.
+    pub digest: Option<String>,
+    /// The line that the entry starts on.
+    pub line: usize,
+}
+
+/// The section `sandbox`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SandboxSettings {
+    /// The most guests at a time, 1 to [`MOST_GUESTS`].
+    pub guests: u32,
+    /// Whether decisions are the same bit for bit on every machine.
+    pub determinism: Determinism,
+    /// Whether every artifact must come with its digest.
+    pub require_digest: bool,
+}
+
+impl Default for SandboxSettings {
+    fn default() -> Self {
+        let SandboxConfig { guests, determinism } = SandboxConfig::default();
+        Self { guests, determinism, require_digest: false }
+    }
+}
+
+impl SandboxSettings {
+    /// What [`pointsman_sandbox::Sandbox::new`] takes.
+    #[must_use]
+    pub const fn sandbox_config(&self) -> SandboxConfig {
+        SandboxConfig { guests: self.guests, determinism: self.determinism }
+    }
+}
+
+/// A tenant: a set of routing groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    /// Its name, unique in the file.
+    pub name: String,
+    /// Its routing groups; none belongs to a second tenant.
+    pub routing_groups: Vec<String>,
+}
+
+/// A selection for the partitions of a model, a routing group or a tenant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartitionRule {
+    /// The model; none for every one.
+    pub model: Option<String>,
+    /// The routing group; none for every one.
+    pub routing_group: Option<String>,
+    /// The tenant whose routing groups are meant; never beside `routing_group`.
+    pub tenant: Option<String>,
+    /// The selections; at least one.
+    pub roles: Roles,
+    /// The line that the rule starts on.
+    pub line: usize,
+}
+
+/// A routing partition, as the selection looks at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartitionKeyRef<'a> {
+    /// The model's name.
+    pub model: &'a str,
+    /// The routing group.
+    pub routing_group: &'a str,
+    /// What the partition's workers do.
+    pub role: Role,
+}
+
+impl PolicyConfig {
+    /// Reads the text of a file. `file` names it in problems; relative paths in it start at `folder`.
+    ///
+    /// Whether artifacts exist is not looked at.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the text, at once.
+    pub fn parse(file: &str, folder: &Path, text: &str) -> Result<Self, Problems> {
+        let mut report = Report::new(file);
+        let config = yaml::read(text, &mut report)
+            .map(|root| schema::read(file, folder, &root, &mut report))
+            .unwrap_or_default();
+        report.finish(config)
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// As [`PolicyConfig::parse`], and where the file cannot be read as UTF-8 text.
+    pub fn load(path: &Path) -> Result<Self, Problems> {
+        let file = path.display().to_string();
+        let mut bytes = Vec::new();
+        // One byte more than allowed shows that there are too many.
+        let most = yaml::MOST_BYTES as u64 + 1;
+        if let Err(error) = std::fs::File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes)) {
+            let message = format!("the file cannot be read ({error}); give the path of a readable YAML file");
+            return Err(Problem { file, line: 0, field: String::new(), message }.into());
+        }
+        if bytes.len() > yaml::MOST_BYTES {
+            return Err(Problem { file, line: 0, field: String::new(), message: yaml::too_long() }.into());
+        }
+        let text = std::str::from_utf8(&bytes).map_err(|error| {
+            let line = 1 + bytes.iter().take(error.valid_up_to()).filter(|byte| **byte == b'\n').count();
+            let message = "the file is not UTF-8 text; save it as UTF-8".to_owned();
+            Problem { file: file.clone(), line, field: String::new(), message }
+        })?;
+        Self::parse(&file, path.parent().unwrap_or(Path::new("")), text)
+    }
+
+    /// Checks the types against those that are registered outside the file, built-in ones included.
+    ///
+    /// # Errors
+    /// Every instance of an unknown type and every component whose type is registered already, at once.
+    pub fn check_types(&self, registered: &[String]) -> Result<(), Problems> {
+        let mut report = Report::new(&self.file);
+        for (place, component) in self.components.iter().enumerate() {
+            if registered.contains(&component.type_name) {
+                let name = shown(&component.type_name);
+                let message = format!("the type {name} is registered already; choose another name");
+                report.add(component.line, &format!("components[{place}].type"), message);
+            }
+        }
+        let mut available: Vec<&str> = registered.iter().map(String::as_str).collect();
+        available.extend(self.components.iter().map(|component| component.type_name.as_str()));
+        available.sort_unstable();
+        available.dedup();
+        let instances = self.worker_selection.iter().flat_map(|selection| &selection.instances);
+        for (place, instance) in instances.enumerate() {
+            if let InstanceKind::Type(name) = &instance.kind
+                && !available.contains(&name.as_str())
+            {
+                let near = did_you_mean(name, available.iter().copied());
+                let available = listed(available.iter().copied());
+                let message = format!("unknown policy type {}{near}; the types are {available}", shown(name));
+                report.add(instance.kind_line, &format!("worker_selection.instances[{place}].type"), message);
+            }
+        }
+        report.finish(())
+    }
+
+    /// What decides for a partition, as the file says it: the most specific rule that has the role, then the role's own
+    /// selection, then the built-in policy. Model and routing group go before routing group, then model and tenant,
+    /// tenant, model.
+    #[must_use]
+    pub fn selected(&self, key: PartitionKeyRef<'_>) -> Selected {
+        let Some(selection) = &self.worker_selection else { return Selected::Default };
+        let fits = |wanted: &Option<String>, value: &str| wanted.as_deref().is_none_or(|wanted| wanted == value);
+        let rule = selection
+            .partitions
+            .iter()
+            .filter(|rule| fits(&rule.model, key.model) && fits(&rule.routing_group, key.routing_group))
+            .filter(|rule| rule.tenant.as_deref().is_none_or(|tenant| self.in_tenant(key.routing_group, tenant)))
+            .filter_map(|rule| Some((rule.specificity(), rule.roles.get(key.role)?)))
+            .max_by_key(|(specificity, _)| *specificity)
+            .map(|(_, selected)| selected);
+        rule.or(selection.roles.get(key.role)).cloned().unwrap_or_default()
+    }
+
+    fn in_tenant(&self, routing_group: &str, tenant: &str) -> bool {
+        let tenant = self.tenants.iter().find(|each| each.name == tenant);
+        tenant.is_some_and(|tenant| tenant.routing_groups.iter().any(|group| group == routing_group))
+    }
+}
+
+impl PartitionRule {
+    fn specificity(&self) -> (bool, bool, bool) {
+        (self.routing_group.is_some(), self.tenant.is_some(), self.model.is_some())
+    }
+}

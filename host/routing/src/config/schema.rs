@@ -1,0 +1,516 @@
+//! The fields of the file: the tree -> [`PolicyConfig`].
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use pointsman_contract::Role;
+use pointsman_sandbox::{LIMITS, Profile};
+use rustc_hash::FxHashMap;
+use serde_json::Map;
+
+use super::problem::{Report, did_you_mean, listed, shown};
+use super::reader::{Field, Fields, json_map};
+use super::yaml::{Node, join};
+use super::{
+    Component, Determinism, FaultAction, Instance, InstanceKind, LimitsPatch, MOST_GUESTS, OnFault, PartitionRule,
+    PolicyConfig, Roles, RouterSettings, SandboxSettings, Selected, Tenant, WorkerSelection,
+};
+
+const SECTIONS: &[&str] = &["router", "worker_selection", "components", "sandbox", "tenants"];
+/// Sections that Dynamo or a later version knows.
+const LATER_SECTIONS: &[&str] = &[
+    "default_policy_family",
+    "uncached_isl_buckets",
+    "policy_classes",
+    "models",
+    "request_classifier",
+    "session_affinity",
+];
+const ROUTER_SETTINGS: &[&str] = &["host_cache_hit_weight", "disk_cache_hit_weight"];
+/// Dynamo's other settings of `router`.
+const LATER_ROUTER_SETTINGS: &[&str] = &[
+    "use_kv_events",
+    "router_replica_sync",
+    "router_track_active_blocks",
+    "router_track_output_blocks",
+    "router_assume_kv_reuse",
+    "router_track_prefill_tokens",
+    "router_tracking_hash",
+    "router_tracking_key_file",
+    "router_tracking_key_id",
+    "router_prefill_load_model",
+    "router_ttl_secs",
+    "router_approximate_cache_policy",
+    "router_event_threads",
+    "use_remote_indexer",
+    "serve_indexer",
+    "enable_session_prefix_index",
+    "shared_cache_type",
+    "router_predicted_ttl_secs",
+];
+const SELECTION_FIELDS: &[&str] = &["aggregated", "prefill", "decode", "encode", "instances", "partitions"];
+const INSTANCE_FIELDS: &[&str] = &["name", "type", "component", "pipeline", "parameters", "limits", "on_fault"];
+/// What an instance may be made of.
+const KINDS: [&str; 3] = ["type", "component", "pipeline"];
+const PARTITION_FIELDS: &[&str] = &["model", "routing_group", "tenant", "aggregated", "prefill", "decode", "encode"];
+
+/// Reads the whole file. What it returns is of use only where the report stays empty.
+pub(super) fn read(file: &str, folder: &Path, root: &Node, report: &mut Report) -> PolicyConfig {
+    let mut config = PolicyConfig { file: file.to_owned(), ..PolicyConfig::default() };
+    let root = Field::root(root);
+    if root.is_null() {
+        report.add(1, "", format!("the file is empty; write at least one of {}", listed_fields(SECTIONS)));
+        return config;
+    }
+    let Some(fields) = root.fields(SECTIONS, LATER_SECTIONS, report) else { return config };
+    if !fields.has_any(SECTIONS) {
+        fields.lacks(report, format!("the file says nothing; write at least one of {}", listed_fields(SECTIONS)));
+    }
+    if let Some(field) = fields.get("router") {
+        config.router = router(&field, report);
+    }
+    if let Some(field) = fields.get("sandbox") {
+        config.sandbox = sandbox(&field, report);
+    }
+    if let Some(field) = fields.get("components") {
+        config.components = components(&field, folder, config.sandbox.require_digest, report);
+    }
+    let mut tenants_known = true;
+    if let Some(field) = fields.get("tenants") {
+        (config.tenants, tenants_known) = tenants(&field, report);
+    }
+    if let Some(field) = fields.get("worker_selection") {
+        let tenants = tenants_known.then(|| config.tenants.iter().map(|tenant| tenant.name.as_str()).collect());
+        let context = Context { folder, require_digest: config.sandbox.require_digest, tenants };
+        config.worker_selection = worker_selection(&field, &context, report);
+    }
+    config
+}
+
+fn listed_fields(fields: &[&str]) -> String {
+    listed(fields.iter().copied())
+}
+
+fn router(field: &Field<'_>, report: &mut Report) -> RouterSettings {
+    let mut settings = RouterSettings::default();
+    for entry in field.entries(report).unwrap_or_default() {
+        let value = Field { node: &entry.node, path: join(&field.path, &entry.key) };
+        match entry.key.as_str() {
+            "host_cache_hit_weight" => settings.host_cache_hit_weight = value.fraction(report),
+            "disk_cache_hit_weight" => settings.disk_cache_hit_weight = value.fraction(report),
+            later if LATER_ROUTER_SETTINGS.contains(&later) => {
+                let message = format!("{} is not supported by this version; remove it", shown(&value.path));
+                report.add(entry.line, &value.path, message);
+            }
+            other => {
+                let near = did_you_mean(other, ROUTER_SETTINGS.iter().copied());
+                let known = ROUTER_SETTINGS.join(" and ");
+                let message = format!(
+                    "unknown router setting {}{near}; the settings are {known}, and a policy's own belong in its \
+                     parameters",
+                    shown(other)
+                );
+                report.add(entry.line, &value.path, message);
+            }
+        }
+    }
+    settings
+}
+
+fn sandbox(field: &Field<'_>, report: &mut Report) -> SandboxSettings {
+    let mut settings = SandboxSettings::default();
+    let Some(fields) = field.fields(&["guests", "determinism", "require_digest"], &[], report) else {
+        return settings;
+    };
+    if let Some(guests) = fields.get("guests").and_then(|field| field.whole(1..=u64::from(MOST_GUESTS), report)) {
+        settings.guests = u32::try_from(guests).unwrap_or(MOST_GUESTS);
+    }
+    let determinism = |word: &str| match word {
+        "fast" => Some(Determinism::Fast),
+        "portable" => Some(Determinism::Portable),
+        _ => None,
+    };
+    if let Some(field) = fields.get("determinism") {
+        settings.determinism = field.word(&["fast", "portable"], determinism, report).unwrap_or_default();
+    }
+    if let Some(field) = fields.get("require_digest") {
+        settings.require_digest = field.boolean(report).unwrap_or_default();
+    }
+    settings
+}
+
+fn components(field: &Field<'_>, folder: &Path, require_digest: bool, report: &mut Report) -> Vec<Component> {
+    let mut components = Vec::new();
+    let mut seen = Seen::default();
+    for item in field.list(report).unwrap_or_default() {
+        let Some(fields) = item.fields(&["type", "path", "digest"], &[], report) else { continue };
+        let type_name = fields.require("type", report);
+        let type_name = type_name.and_then(|field| {
+            let name = field.identifier("type name", report)?;
+            seen.accept(&field, name, "type", report).then_some(name)
+        });
+        let path = fields.require("path", report).and_then(|field| field.text(report));
+        let digest = fields.get("digest");
+        if digest.is_none() && require_digest {
+            let message = "`sandbox.require_digest` asks for a digest; add `digest: sha256:` and the 64 hex digits of \
+                           the file's SHA-256";
+            report.add(item.line(), &join(&item.path, "digest"), message);
+        }
+        let digest = digest.and_then(|field| sha256(&field, report));
+        if let (Some(type_name), Some(path)) = (type_name, path) {
+            let (type_name, path, line) = (type_name.to_owned(), folder.join(path), item.line());
+            components.push(Component { type_name, path, digest, line });
+        }
+    }
+    components
+}
+
+fn sha256(field: &Field<'_>, report: &mut Report) -> Option<String> {
+    let text = field.text(report)?;
+    let digits = text.strip_prefix("sha256:").filter(|digits| digits.len() == 64);
+    let digits = digits.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    if digits.is_none() {
+        field.problem(report, format!("{} is no digest; write `sha256:` and 64 hex digits", shown(text)));
+    }
+    digits.map(str::to_ascii_lowercase)
+}
+
+/// The tenants, and whether every one could be read.
+fn tenants(field: &Field<'_>, report: &mut Report) -> (Vec<Tenant>, bool) {
+    let Some(items) = field.list(report) else { return (Vec::new(), false) };
+    let count = items.len();
+    let mut tenants = Vec::new();
+    let (mut names, mut groups) = (Seen::default(), Seen::default());
+    for item in items {
+        let Some(fields) = item.fields(&["name", "routing_groups"], &["limits", "quotas"], report) else { continue };
+        let name = fields.require("name", report);
+        let name = name.and_then(|field| {
+            let name = field.identifier("tenant name", report)?;
+            names.accept(&field, name, "tenant", report).then_some(name)
+        });
+        let mut routing_groups = Vec::new();
+        let list = fields.require("routing_groups", report);
+        let list = list.and_then(|list| list.list(report).map(|items| (list, items)));
+        if let Some((list, items)) = list {
+            if items.is_empty() {
+                list.problem(report, "the tenant has no routing group; name at least one");
+            }
+            for group in items {
+                if let Some(name) = group.text(report) {
+                    groups.accept(&group, name, "routing group", report);
+                    routing_groups.push(name.to_owned());
+                }
+            }
+        }
+        if let Some(name) = name {
+            tenants.push(Tenant { name: name.to_owned(), routing_groups });
+        }
+    }
+    let known = tenants.len() == count;
+    (tenants, known)
+}
+
+/// Names that may come once.
+#[derive(Default)]
+struct Seen<'n>(FxHashMap<&'n str, usize>);
+
+impl<'n> Seen<'n> {
+    /// Whether the name is new; where it is not, the report says where it was first.
+    fn accept(&mut self, field: &Field<'n>, name: &'n str, what: &str, report: &mut Report) -> bool {
+        if let Some(first) = self.0.get(name) {
+            field.problem(report, format!("the {what} {} is already on line {first}; name it once", shown(name)));
+            return false;
+        }
+        self.0.insert(name, field.line());
+        true
+    }
+}
+
+/// What the section `worker_selection` takes from the others.
+struct Context<'n> {
+    folder: &'n Path,
+    require_digest: bool,
+    /// The names of the tenants; none where some could not be read.
+    tenants: Option<Vec<&'n str>>,
+}
+
+/// The instances by name, for those that refer to them.
+struct Names<'n> {
+    all: Vec<&'n str>,
+    pipelines: Vec<&'n str>,
+}
+
+impl<'n> Names<'n> {
+    /// None where some cannot be read, so that one mistake is reported once.
+    fn of(items: &[Field<'n>]) -> Option<Self> {
+        let mut names = Self { all: Vec::new(), pipelines: Vec::new() };
+        for item in items {
+            let name = item.peek("name")?.peek_text()?;
+            names.all.push(name);
+            if item.peek("pipeline").is_some() {
+                names.pipelines.push(name);
+            }
+        }
+        Some(names)
+    }
+
+    fn unknown(&self, name: &str) -> String {
+        let near = did_you_mean(name, self.all.iter().copied());
+        let mut all = self.all.clone();
+        all.retain(|each| *each != "default");
+        all.sort_unstable();
+        all.dedup();
+        format!("no instance is named {}{near}; the instances are {}", shown(name), listed(all))
+    }
+}
+
+fn worker_selection(field: &Field<'_>, context: &Context<'_>, report: &mut Report) -> Option<WorkerSelection> {
+    let fields = field.fields(SELECTION_FIELDS, &[], report)?;
+    let items = fields.get("instances").map_or(Some(Vec::new()), |list| list.list(report));
+    let names = items.as_deref().and_then(Names::of);
+    let items = items.unwrap_or_default();
+    let roles = roles(&fields, names.as_ref(), report);
+
+    let empty = |key: &&str| fields.get(key).is_none_or(|field| field.items().is_some_and(|items| items.is_empty()));
+    if SELECTION_FIELDS.iter().all(empty) {
+        fields.lacks(report, "the section says nothing; name an instance, or select one for a role");
+    }
+
+    let mut instances = Vec::new();
+    let mut seen = Seen::default();
+    for item in &items {
+        instances.extend(instance(item, &mut seen, names.as_ref(), context, report));
+    }
+    let partitions = fields.get("partitions").map(|list| partitions(&list, names.as_ref(), context, report));
+    Some(WorkerSelection { roles, instances, partitions: partitions.unwrap_or_default() })
+}
+
+fn roles(fields: &Fields<'_>, names: Option<&Names<'_>>, report: &mut Report) -> Roles {
+    let mut roles = Roles::default();
+    for role in Role::ALL {
+        let Some(field) = fields.get(role.as_str()) else { continue };
+        match (field.text(report), names) {
+            (None, _) => {}
+            (Some("default"), _) => roles.set(role, Selected::Default),
+            (Some(name), Some(names)) if !names.all.contains(&name) => field.problem(report, names.unknown(name)),
+            (Some(name), _) => roles.set(role, Selected::Instance(name.to_owned())),
+        }
+    }
+    roles
+}
+
+fn instance<'n>(
+    item: &Field<'n>,
+    seen: &mut Seen<'n>,
+    names: Option<&Names<'_>>,
+    context: &Context<'_>,
+    report: &mut Report,
+) -> Option<Instance> {
+    let fields = item.fields(INSTANCE_FIELDS, &[], report)?;
+    let name = fields.require("name", report);
+    let name = name.and_then(|field| {
+        let name = field.identifier("instance name", report)?;
+        seen.accept(&field, name, "instance", report).then_some(name)
+    });
+    let kind = kind(item, &fields, name, names, context, report);
+    let mut parameters = Map::new();
+    let mut parameter_lines = BTreeMap::new();
+    // Unlike other fields, parameters must not be left without a value: Dynamo refuses that.
+    if let Some(entry) = fields.entries.iter().find(|entry| entry.key == "parameters") {
+        let field = Field { node: &entry.node, path: join(&item.path, "parameters") };
+        if let Some(entries) = field.entries(report) {
+            parameters = json_map(entries, &field.path, report);
+            parameter_lines = entries.iter().map(|entry| (entry.key.clone(), entry.line)).collect();
+        }
+    }
+    let limits = fields.get("limits").map(|field| limits(&field, report)).unwrap_or_default();
+    let on_fault = fields.get("on_fault").map(|field| on_fault(&field, report)).unwrap_or_default();
+    let (kind, kind_line) = kind?;
+    let (name, line) = (name?.to_owned(), item.line());
+    Some(Instance { name, kind, parameters, limits, on_fault, line, kind_line, parameter_lines })
+}
+
+/// What the instance is made of, and the line that says so.
+fn kind(
+    item: &Field<'_>,
+    fields: &Fields<'_>,
+    name: Option<&str>,
+    names: Option<&Names<'_>>,
+    context: &Context<'_>,
+    report: &mut Report,
+) -> Option<(InstanceKind, usize)> {
+    let given: Vec<(&str, Field<'_>)> = KINDS.into_iter().filter_map(|key| Some((key, fields.get(key)?))).collect();
+    let (key, field) = match given.as_slice() {
+        [one] => one,
+        [] => {
+            fields.lacks(report, "the instance has no policy; add one of type, component and pipeline");
+            return None;
+        }
+        more => {
+            let more: Vec<&str> = more.iter().map(|(key, _)| *key).collect();
+            item.problem(report, format!("the instance has {} side by side; keep one", more.join(" and ")));
+            return None;
+        }
+    };
+    let kind = match *key {
+        "type" => InstanceKind::Type(field.identifier("type name", report)?.to_owned()),
+        "component" => {
+            let path = field.text(report)?;
+            if context.require_digest {
+                let message = "`sandbox.require_digest` asks for a digest; list the file in `components` with its \
+                               digest and name its type here";
+                field.problem(report, message);
+            }
+            InstanceKind::Component(context.folder.join(path))
+        }
+        _ => {
+            for key in ["parameters", "limits", "on_fault"] {
+                if fields.entries.iter().any(|entry| entry.key == key) {
+                    let message = format!("a pipeline has no {key} of its own; move them to its instances");
+                    report.add(fields.line_of(key), &join(&item.path, key), message);
+                }
+            }
+            pipeline(field, name, names, report)?
+        }
+    };
+    Some((kind, fields.line_of(key)))
+}
+
+fn pipeline(
+    field: &Field<'_>,
+    owner: Option<&str>,
+    names: Option<&Names<'_>>,
+    report: &mut Report,
+) -> Option<InstanceKind> {
+    let fields = field.fields(&["filters", "scorers", "picker"], &[], report)?;
+    let filters = fields.get("filters");
+    let scorers = fields.get("scorers");
+    let picker = fields.get("picker");
+    let empty = |stage: &Option<Field<'_>>| {
+        stage.as_ref().is_none_or(|stage| stage.items().is_some_and(|items| items.is_empty()))
+    };
+    if empty(&filters) && empty(&scorers) && picker.is_none() {
+        fields.lacks(report, "the pipeline is empty; name instances under filters, scorers or picker");
+    }
+    let entry = |field: &Field<'_>, report: &mut Report| -> Option<String> {
+        let name = field.text(report)?;
+        let message = if owner == Some(name) {
+            "the pipeline names itself; name another instance".to_owned()
+        } else if names.is_some_and(|names| names.pipelines.contains(&name)) {
+            format!("{} is a pipeline itself; name its instances here", shown(name))
+        } else if let Some(names) = names.filter(|names| !names.all.contains(&name)) {
+            names.unknown(name)
+        } else {
+            return Some(name.to_owned());
+        };
+        field.problem(report, message);
+        None
+    };
+    let stage = |list: Option<Field<'_>>, report: &mut Report| -> Vec<String> {
+        let mut seen = Seen::default();
+        let mut entries = Vec::new();
+        for item in list.and_then(|list| list.list(report)).unwrap_or_default() {
+            if item.peek_text().is_none_or(|name| seen.accept(&item, name, "instance", report)) {
+                entries.extend(entry(&item, report));
+            }
+        }
+        entries
+    };
+    let filters = stage(filters, report);
+    let scorers = stage(scorers, report);
+    let picker = picker.and_then(|field| entry(&field, report));
+    Some(InstanceKind::Pipeline { filters, scorers, picker })
+}
+
+fn limits(field: &Field<'_>, report: &mut Report) -> LimitsPatch {
+    let mut patch = LimitsPatch::default();
+    let keys: Vec<&str> = std::iter::once("profile").chain(LIMITS.iter().map(|row| row.key)).collect();
+    let Some(fields) = field.fields(&keys, &[], report) else { return patch };
+    if let Some(field) = fields.get("profile") {
+        patch.profile = field.word(&["compact", "engine"], Profile::from_name, report);
+    }
+    for row in LIMITS {
+        if let Some(value) = fields.get(row.key).and_then(|field| field.whole(1..=row.most, report)) {
+            patch.values.push((row.key, value));
+        }
+    }
+    patch
+}
+
+fn on_fault(field: &Field<'_>, report: &mut Report) -> OnFault {
+    let mut on_fault = OnFault::default();
+    if !field.is_map() {
+        let words = ["reject", "fallback", "last-good"];
+        if let Some(action) = field.word(&words, FaultAction::from_name, report) {
+            on_fault.otherwise = action;
+        }
+        return on_fault;
+    }
+    let Some(fields) = field.fields(&["filter", "otherwise"], &[], report) else { return on_fault };
+    let (filter, otherwise) = (fields.get("filter"), fields.get("otherwise"));
+    if filter.is_none() && otherwise.is_none() {
+        fields.lacks(report, "`on_fault` says nothing; write a word, or `filter` or `otherwise` in it");
+    }
+    if let Some(field) = filter {
+        let known = |word: &str| FaultAction::from_name(word).filter(|action| *action != FaultAction::LastGood);
+        on_fault.filter = field.word(&["reject", "fallback"], known, report).unwrap_or(FaultAction::Reject);
+    }
+    if let Some(field) = otherwise {
+        let words = ["reject", "fallback", "last-good"];
+        on_fault.otherwise = field.word(&words, FaultAction::from_name, report).unwrap_or(FaultAction::Fallback);
+    }
+    on_fault
+}
+
+fn partitions(
+    field: &Field<'_>,
+    names: Option<&Names<'_>>,
+    context: &Context<'_>,
+    report: &mut Report,
+) -> Vec<PartitionRule> {
+    let mut rules = Vec::new();
+    let mut lines: FxHashMap<[Option<&str>; 3], usize> = FxHashMap::default();
+    for item in field.list(report).unwrap_or_default() {
+        let Some(fields) = item.fields(PARTITION_FIELDS, &[], report) else { continue };
+        let mut selector = |key| fields.get(key).map(|field| field.text(report));
+        let selectors = [selector("model"), selector("routing_group"), selector("tenant")];
+        let [model, routing_group, tenant] = selectors.map(Option::flatten);
+        if selectors.iter().all(Option::is_none) {
+            fields.lacks(report, "the rule holds for no partition; add model, routing_group or tenant");
+        }
+        if let (Some(name), Some(tenants)) = (tenant, &context.tenants)
+            && !tenants.contains(&name)
+            && let Some(field) = fields.get("tenant")
+        {
+            let near = did_you_mean(name, tenants.iter().copied());
+            let all = listed(tenants.iter().copied());
+            field.problem(report, format!("no tenant is named {}{near}; the tenants are {all}", shown(name)));
+        }
+        if routing_group.is_some() && tenant.is_some() {
+            let message = "a rule names a routing group or a tenant, which is a set of them, not both; remove one";
+            report.add(fields.line_of("tenant"), &join(&item.path, "tenant"), message);
+        }
+        if selectors.iter().flatten().all(Option::is_some) && selectors.iter().any(Option::is_some) {
+            let line = item.line();
+            if let Some(first) = lines.get(&[model, routing_group, tenant]) {
+                let message =
+                    format!("the rule on line {first} has the same model, routing_group and tenant; join them");
+                item.problem(report, message);
+            } else {
+                lines.insert([model, routing_group, tenant], line);
+            }
+        }
+        if !fields.has_any(&Role::ALL.map(Role::as_str)) {
+            fields.lacks(report, "the rule selects nothing; add aggregated, prefill, decode or encode");
+        }
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        rules.push(PartitionRule {
+            model: owned(model),
+            routing_group: owned(routing_group),
+            tenant: owned(tenant),
+            roles: roles(&fields, names, report),
+            line: item.line(),
+        });
+    }
+    rules
+}
