@@ -22,7 +22,7 @@ pub enum BuildError {
         source: io::Error,
     },
     /// `cargo metadata` failed; its messages are on standard error.
-    #[error("cargo could not read the package in {}: correct what it says above", dir.display())]
+    #[error("cargo could not read the package in {}: see its own message", dir.display())]
     Metadata {
         /// The folder that was given.
         dir: PathBuf,
@@ -60,7 +60,7 @@ pub enum BuildError {
         dir: PathBuf,
     },
     /// The crate does not compile; cargo's messages are on standard error.
-    #[error("cargo could not build {}: correct what it says above", packages.join(", "))]
+    #[error("cargo could not build {}: see its own messages", packages.join(", "))]
     Cargo {
         /// The packages of the build.
         packages: Vec<String>,
