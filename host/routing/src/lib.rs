@@ -1,3 +1,38 @@
-//! pointsman-routing
+//! Routing: workers, signals, eligibility, the pipeline of a policy, reservations and their configuration.
+//!
+//! One decision, start to end: a request comes to its [`Partition`], the host's hard rules leave the eligible rows, the
+//! candidate table packs what the policy declared, the policy answers, the host checks the answer; the caller books it
+//! with [`Partition::reserve`]. No network and no clock: time comes with each request.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
 
 pub mod config;
+
+mod active_blocks;
+mod candidates;
+mod eligibility;
+mod error;
+mod given;
+mod guest;
+mod partition;
+mod pipeline;
+mod registry;
+mod request;
+mod reservation;
+mod router;
+mod table;
+mod vocabulary;
+mod worker;
+
+pub use error::{DecideError, RouterError};
+pub use given::{GivenAnswer, GivenPolicy, GivenTable};
+pub use partition::{Counts, Decision, Partition};
+pub use pipeline::{Explanation, StageMode};
+pub use pointsman_contract::{Role, RouterConfig, Trigger};
+pub use registry::{DEFAULT, Provider};
+pub use request::{Affinity, Request, Session, WorkerOverlap};
+pub use reservation::ReservationId;
+pub use router::{InstanceSpec, PartitionKey, Router, RouterBuilder, guest_seed};
+pub use vocabulary::Stage;
+pub use worker::{Load, WorkerConfig, WorkerKey};

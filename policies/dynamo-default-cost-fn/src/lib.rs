@@ -1,1 +1,51 @@
-//! dynamo-default-cost-fn
+//! Dynamo's default cost model: prefill work less cache credit, plus decode blocks.
+//!
+//! The costs equal those of `dynamo-custom-policy-builtin` 1.6.1 bit for bit: the same operations in the same order.
+//! The choices equal those of its seeded selector at temperature 0; above, the exponential is libm's, which may differ
+//! from the C library's in the last bit.
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod parameters;
+mod picker;
+mod scorer;
+
+use pointsman_sdk::prelude::*;
+
+pub use parameters::Parameters;
+use parameters::Weights;
+use picker::Sampler;
+
+/// The policy.
+pub struct DynamoDefaultCostFn {
+    weights: Weights,
+    /// Every role but prefill counts as decode.
+    decode: bool,
+    /// A decode pool that never prefills: only load counts there.
+    plain_decode: bool,
+    sampler: Sampler,
+}
+
+impl Policy for DynamoDefaultCostFn {
+    type Parameters = Parameters;
+    const NAME: &'static str = "dynamo-default-cost-fn";
+    const DESCRIPTION: &'static str =
+        "Dynamo's default: the least prefill work after cache credit plus decode blocks, ties at random.";
+
+    fn configure(setup: &Setup, parameters: Parameters) -> Result<Self, PolicyError> {
+        let weights = parameters.resolve(&setup.router_config)?;
+        let role = setup.partition.role;
+        Ok(Self {
+            decode: role != Role::Prefill,
+            plain_decode: role == Role::Decode && !setup.router_config.conditional_disaggregation,
+            sampler: Sampler::new(weights.router_temperature, setup.partition.seed),
+            weights,
+        })
+    }
+
+    fn exclusive_affinity(&self) -> bool {
+        true
+    }
+}
+
+pointsman_sdk::export!(DynamoDefaultCostFn: scorer, picker);

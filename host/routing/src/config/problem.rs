@@ -121,12 +121,21 @@ pub(super) fn shown(text: &str) -> String {
 
 /// Names as messages list them; `<none>` where there are none.
 pub(super) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    let names: Vec<&str> = names.into_iter().collect();
-    if names.is_empty() { "<none>".to_owned() } else { names.join(", ") }
+    const MOST: usize = 64;
+    let mut names: Vec<&str> = names.into_iter().collect();
+    let more = names.len().saturating_sub(MOST);
+    names.truncate(MOST);
+    match (names.is_empty(), more) {
+        (true, _) => "<none>".to_owned(),
+        (_, 0) => names.join(", "),
+        (_, more) => format!("{} and {more} more", names.join(", ")),
+    }
 }
 
 /// ` (did you mean ...?)` where one of the candidates is a near miss, else nothing.
 pub(super) fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    // Bounds the work on a file of thousands of mistakes.
+    const MOST: usize = 256;
     // A longer name may miss by more; of a shortened one, three letters tell enough.
     let most = (name.chars().count() / 3).min(3);
     let near = |candidate: &str| {
@@ -136,6 +145,7 @@ pub(super) fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = 
     };
     candidates
         .into_iter()
+        .take(MOST)
         .filter_map(|candidate| Some((near(candidate)?, candidate)))
         .min()
         .map_or_else(String::new, |(_, candidate)| format!(" (did you mean `{candidate}`?)"))

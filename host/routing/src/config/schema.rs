@@ -1,6 +1,6 @@
 //! The fields of the file: the tree -> [`PolicyConfig`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use pointsman_contract::Role;
@@ -236,19 +236,22 @@ struct Context<'n> {
 
 /// The instances by name, for those that refer to them.
 struct Names<'n> {
-    all: Vec<&'n str>,
-    pipelines: Vec<&'n str>,
+    all: BTreeSet<&'n str>,
+    pipelines: BTreeSet<&'n str>,
 }
 
 impl<'n> Names<'n> {
     /// None where some cannot be read, so that one mistake is reported once.
     fn of(items: &[Field<'n>]) -> Option<Self> {
-        let mut names = Self { all: Vec::new(), pipelines: Vec::new() };
+        let mut names = Self { all: BTreeSet::new(), pipelines: BTreeSet::new() };
         for item in items {
             let name = item.peek("name")?.peek_text()?;
-            names.all.push(name);
+            // The reserved name is refused where it is given.
+            if name != "default" {
+                names.all.insert(name);
+            }
             if item.peek("pipeline").is_some() {
-                names.pipelines.push(name);
+                names.pipelines.insert(name);
             }
         }
         Some(names)
@@ -256,11 +259,7 @@ impl<'n> Names<'n> {
 
     fn unknown(&self, name: &str) -> String {
         let near = did_you_mean(name, self.all.iter().copied());
-        let mut all = self.all.clone();
-        all.retain(|each| *each != "default");
-        all.sort_unstable();
-        all.dedup();
-        format!("no instance is named {}{near}; the instances are {}", shown(name), listed(all))
+        format!("no instance is named {}{near}; the instances are {}", shown(name), listed(self.all.iter().copied()))
     }
 }
 
@@ -292,7 +291,7 @@ fn roles(fields: &Fields<'_>, names: Option<&Names<'_>>, report: &mut Report) ->
         match (field.text(report), names) {
             (None, _) => {}
             (Some("default"), _) => roles.set(role, Selected::Default),
-            (Some(name), Some(names)) if !names.all.contains(&name) => field.problem(report, names.unknown(name)),
+            (Some(name), Some(names)) if !names.all.contains(name) => field.problem(report, names.unknown(name)),
             (Some(name), _) => roles.set(role, Selected::Instance(name.to_owned())),
         }
     }
@@ -396,9 +395,9 @@ fn pipeline(
         let name = field.text(report)?;
         let message = if owner == Some(name) {
             "the pipeline names itself; name another instance".to_owned()
-        } else if names.is_some_and(|names| names.pipelines.contains(&name)) {
+        } else if names.is_some_and(|names| names.pipelines.contains(name)) {
             format!("{} is a pipeline itself; name its instances here", shown(name))
-        } else if let Some(names) = names.filter(|names| !names.all.contains(&name)) {
+        } else if let Some(names) = names.filter(|names| !names.all.contains(name)) {
             names.unknown(name)
         } else {
             return Some(name.to_owned());

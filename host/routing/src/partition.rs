@@ -1,0 +1,311 @@
+//! One routing partition: its workers, its policy, its reservations. One decision runs here from start to end.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pointsman_sandbox::Outcome;
+
+use crate::candidates::{Candidates, Needs, Projection};
+use crate::eligibility::{self, Eligible};
+use crate::error::{DecideError, RouterError};
+use crate::pipeline::{Answer, Failure, Pipeline, Then};
+use crate::request::Request;
+use crate::reservation::{ReservationId, Reservations};
+use crate::router::PartitionKey;
+use crate::table::Rows;
+use crate::vocabulary::Vocabulary;
+use crate::worker::{Load, WorkerConfig, WorkerKey, WorkerTable};
+
+/// What was decided for one request. Nothing is booked yet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Decision {
+    /// The chosen row.
+    pub worker: WorkerKey,
+    /// Its place among the partition's rows at the time.
+    pub row: u32,
+    /// Its cost: the scorers' sum, 0 without a scorer.
+    pub cost: f64,
+    /// `ok`, or the fault after which the native default decided.
+    pub outcome: Outcome,
+    /// Whether the native default decided in the policy's place.
+    pub fallback: bool,
+    /// Fuel that the policy's guests used; none for a native policy, or after a fault.
+    pub fuel: Option<u64>,
+    /// The estimate of prompt tokens that the row has cached; 0 where the policy reads no cache signal.
+    pub cached_tokens: u64,
+}
+
+/// How the partition's decisions ended so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests that got a worker, fallbacks included.
+    pub decided: u64,
+    /// Requests that were refused.
+    pub refused: u64,
+    /// Decisions of the native default in the policy's place.
+    pub fallbacks: u64,
+    /// Faults by outcome, in the order of [`Outcome::ALL`].
+    pub faults: [u64; Outcome::ALL.len()],
+    /// Guests that were built to replace one that failed; each has lost its state.
+    pub guests_replaced: u64,
+}
+
+/// One routing partition. Calls from several threads wait for each other.
+pub struct Partition {
+    key: PartitionKey,
+    block_size: u32,
+    vocabulary: Arc<Vocabulary>,
+    policy_name: String,
+    reads_cache: bool,
+    state: Mutex<State>,
+}
+
+struct State {
+    table: WorkerTable,
+    reservations: Reservations,
+    policy: Pipeline,
+    policy_needs: Needs,
+    /// The native default, for when the policy fails; none where it is the policy.
+    fallback: Option<Pipeline>,
+    projection: Projection,
+    rows: Vec<u32>,
+    counts: Counts,
+}
+
+impl std::fmt::Debug for Partition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Partition").field("key", &self.key).field("policy", &self.policy_name).finish_non_exhaustive()
+    }
+}
+
+impl Partition {
+    pub(crate) fn new(
+        key: PartitionKey,
+        block_size: u32,
+        vocabulary: Arc<Vocabulary>,
+        policy_name: String,
+        policy: Pipeline,
+        fallback: Option<Pipeline>,
+    ) -> Self {
+        let state = State {
+            table: WorkerTable::new(&vocabulary),
+            reservations: Reservations::default(),
+            policy_needs: policy.needs(),
+            fallback,
+            projection: Projection::default(),
+            rows: Vec::new(),
+            counts: Counts::default(),
+            policy,
+        };
+        let reads_cache = state.policy.reads_cache();
+        Self { key, block_size, vocabulary, policy_name, reads_cache, state: Mutex::new(state) }
+    }
+
+    /// Which partition this is.
+    pub const fn key(&self) -> &PartitionKey {
+        &self.key
+    }
+
+    /// Tokens per KV block.
+    pub const fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    /// The name of the instance that serves the partition, or `default`.
+    pub fn policy_name(&self) -> &str {
+        &self.policy_name
+    }
+
+    /// Whether the policy reads any cache signal: if not, the host need not look overlaps up.
+    pub const fn reads_cache(&self) -> bool {
+        self.reads_cache
+    }
+
+    /// How the decisions ended so far.
+    pub fn counts(&self) -> Counts {
+        let state = self.lock();
+        Counts { guests_replaced: state.policy.replaced(), ..state.counts }
+    }
+
+    /// Adds a worker, or replaces what it told about itself; ranks that stay keep their load.
+    ///
+    /// # Errors
+    /// A worker without ranks.
+    pub fn upsert_worker(&self, config: WorkerConfig) -> Result<(), RouterError> {
+        if config.ranks == 0 {
+            return Err(RouterError::NoRanks { worker: config.worker });
+        }
+        self.lock().table.upsert(config, &self.vocabulary);
+        Ok(())
+    }
+
+    /// Removes a worker; false where there is none. Its reservations may still be freed.
+    pub fn remove_worker(&self, worker: u64) -> bool {
+        self.lock().table.remove(worker)
+    }
+
+    /// Marks a worker as overloaded, or no longer; false where there is none.
+    pub fn set_overloaded(&self, worker: u64, overloaded: bool) -> bool {
+        self.lock().table.restrict(worker, |worker| worker.overloaded = overloaded)
+    }
+
+    /// Marks a worker as available, or not; false where there is none.
+    pub fn set_available(&self, worker: u64, available: bool) -> bool {
+        self.lock().table.restrict(worker, |worker| worker.available = available)
+    }
+
+    /// Sets the signal `metric.<name>` of one row; false where the row or the metric is not known.
+    pub fn set_metric(&self, key: WorkerKey, name: &str, value: f64) -> bool {
+        let extras = &self.vocabulary.extras;
+        let Some(place) = extras.iter().position(|extra| extra.strip_prefix("metric.") == Some(name)) else {
+            return false;
+        };
+        self.lock().table.set_extra(key, place, value)
+    }
+
+    /// Replaces what the host knows of one row's load, for a host that accounts elsewhere; `None` makes it unknown.
+    /// False where there is no such row.
+    pub fn set_load(&self, key: WorkerKey, load: Option<Load>) -> bool {
+        self.lock().table.set_load(key, load)
+    }
+
+    /// The load of one row; none where it is not known.
+    pub fn load(&self, key: WorkerKey) -> Option<Load> {
+        self.lock().table.load(key)
+    }
+
+    /// The rows, in order.
+    pub fn rows(&self) -> Vec<WorkerKey> {
+        self.lock().table.keys.clone()
+    }
+
+    /// Decides which row serves the request. Books nothing.
+    ///
+    /// # Errors
+    /// See [`DecideError`]; the next decision is not affected.
+    pub fn decide(&self, request: &Request<'_>) -> Result<Decision, DecideError> {
+        let mut state = self.lock();
+        let result = state.decide(self, request);
+        match &result {
+            Ok(_) => state.counts.decided += 1,
+            Err(_) => state.counts.refused += 1,
+        }
+        result
+    }
+
+    /// Books a decided request on its row. None where the row has gone since: decide again.
+    pub fn reserve(&self, request: &Request<'_>, decision: &Decision) -> Option<ReservationId> {
+        let state = &mut *self.lock();
+        let row = state.table.row(decision.worker)? as usize;
+        let unshared = if request.block_hashes.is_empty() { request.blocks(self.block_size) } else { 0 };
+        let prefill = match request.tracks_prefill_tokens {
+            true => request.prompt_tokens.saturating_sub(decision.cached_tokens),
+            false => 0,
+        };
+        Some(state.reservations.reserve(&mut state.table, row, request.block_hashes, unshared, prefill))
+    }
+
+    /// The prefill of a reserved request is done. False where the reservation is gone.
+    pub fn prefill_complete(&self, id: ReservationId) -> bool {
+        let State { table, reservations, .. } = &mut *self.lock();
+        reservations.prefill_complete(table, id)
+    }
+
+    /// The answer of a reserved request fills `blocks` further KV blocks. False where the reservation is gone.
+    pub fn output_blocks(&self, id: ReservationId, blocks: u64) -> bool {
+        let State { table, reservations, .. } = &mut *self.lock();
+        reservations.output_blocks(table, id, blocks)
+    }
+
+    /// A reserved request is over. False where the reservation is gone.
+    pub fn free(&self, id: ReservationId) -> bool {
+        let State { table, reservations, .. } = &mut *self.lock();
+        reservations.free(table, id)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn decide(&mut self, partition: &Partition, request: &Request<'_>) -> Result<Decision, DecideError> {
+        let span = tracing::trace_span!("decide", instance = partition.policy_name, rows = self.table.len());
+        let _entered = span.enter();
+        let exclusive = self.policy.exclusive_affinity();
+        let eligible = eligibility::eligible(&self.table, request, exclusive, &mut self.rows)?;
+        self.project(partition, request, self.policy_needs);
+        let Self { table, projection, policy, rows, .. } = self;
+        let candidates = candidates(table, projection, request, partition);
+        let rows = match eligible {
+            Eligible::All => Rows::All(table.len() as u32),
+            Eligible::Listed => Rows::Some(rows),
+        };
+        match policy.decide(&candidates, rows, None) {
+            Ok(answer) => self.decision(partition, request, answer, Outcome::Ok),
+            Err(Failure::Filtered) => Err(DecideError::AllEligibleWorkersFiltered),
+            Err(Failure::Fault { stage, instance, fault, then }) => {
+                if let Some(count) = self.counts.faults.get_mut(fault.outcome as usize) {
+                    *count += 1;
+                }
+                tracing::warn!(instance, %stage, outcome = %fault.outcome, message = fault.message, "a policy failed");
+                match then {
+                    Then::FallBack if self.fallback.is_some() => self.fall_back(partition, request, fault.outcome),
+                    _ => {
+                        let (outcome, message) = (fault.outcome, fault.message);
+                        Err(DecideError::Refused { outcome, stage, instance, message })
+                    }
+                }
+            }
+        }
+    }
+
+    /// The native default decides among the rows that the policy's filters kept.
+    fn fall_back(
+        &mut self,
+        partition: &Partition,
+        request: &Request<'_>,
+        outcome: Outcome,
+    ) -> Result<Decision, DecideError> {
+        self.counts.fallbacks += 1;
+        self.project(partition, request, Needs { overlaps: true, added: true });
+        let Self { table, projection, policy, fallback, .. } = self;
+        let candidates = candidates(table, projection, request, partition);
+        let Some(fallback) = fallback else { return Err(DecideError::NoEndpoints) };
+        match fallback.decide(&candidates, Rows::Some(policy.kept()), None) {
+            Ok(answer) => self.decision(partition, request, Answer { fuel: None, ..answer }, outcome),
+            Err(_) => Err(DecideError::NoEndpoints),
+        }
+    }
+
+    fn project(&mut self, partition: &Partition, request: &Request<'_>, needs: Needs) {
+        self.projection.prepare(&self.table, &self.reservations, request, partition.block_size, needs);
+    }
+
+    fn decision(
+        &self,
+        partition: &Partition,
+        request: &Request<'_>,
+        answer: Answer,
+        outcome: Outcome,
+    ) -> Result<Decision, DecideError> {
+        let worker = *self.table.keys.get(answer.row as usize).ok_or(DecideError::NoEndpoints)?;
+        let cached_tokens = if partition.reads_cache {
+            let found = request.overlaps.binary_search_by_key(&worker, |overlap| overlap.key).ok();
+            found.and_then(|place| request.overlaps.get(place)).map_or(0, |overlap| overlap.cached_tokens as u64)
+        } else {
+            0
+        };
+        let fallback = outcome != Outcome::Ok;
+        Ok(Decision { worker, row: answer.row, cost: answer.cost, outcome, fallback, fuel: answer.fuel, cached_tokens })
+    }
+}
+
+fn candidates<'a>(
+    table: &'a WorkerTable,
+    projection: &'a Projection,
+    request: &'a Request<'a>,
+    partition: &'a Partition,
+) -> Candidates<'a> {
+    let (vocabulary, block_size) = (&*partition.vocabulary, partition.block_size);
+    Candidates { table, projection, request, vocabulary, block_size }
+}

@@ -1,0 +1,372 @@
+//! One decision of one policy over its candidate table: filters, scorers, picker, in that order, every answer checked.
+//!
+//! A policy of one component that offers it decides in one crossing; the stages run one by one give the same answer.
+
+use pointsman_contract::{Fact, Stages};
+use pointsman_sandbox::{Fault, Outcome};
+
+use crate::candidates::Needs;
+use crate::config::{FaultAction, OnFault};
+use crate::guest::Guest;
+use crate::table::{Packed, Rows, Source};
+use crate::vocabulary::{Plan, Plans, Stage, Vocabulary};
+
+/// Whether a policy that offers it decides in one crossing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StageMode {
+    /// In one crossing where the policy offers it.
+    #[default]
+    Fused,
+    /// Stage by stage, always.
+    Separate,
+}
+
+/// One guest and what the host does when it fails.
+pub(crate) struct Member {
+    pub(crate) instance: String,
+    pub(crate) guest: Guest,
+    pub(crate) on_fault: OnFault,
+    pub(crate) plans: Plans,
+}
+
+impl Member {
+    pub(crate) fn new(
+        instance: String,
+        guest: Guest,
+        on_fault: OnFault,
+        vocabulary: &Vocabulary,
+    ) -> Result<Self, String> {
+        let plans = vocabulary.plans(guest.inputs(), guest.stages())?;
+        Ok(Self { instance, guest, on_fault, plans })
+    }
+}
+
+/// A policy of one partition.
+pub(crate) struct Pipeline {
+    members: Vec<Member>,
+    /// Members by stage, in the order they run.
+    filters: Vec<usize>,
+    scorers: Vec<usize>,
+    picker: Option<usize>,
+    fused: bool,
+    scratch: Scratch,
+}
+
+/// Buffers that live from decision to decision.
+#[derive(Default)]
+struct Scratch {
+    packed: Packed,
+    rows: Vec<u32>,
+    kept: Vec<bool>,
+    costs: Vec<f64>,
+    contribution: Vec<f64>,
+}
+
+/// What a policy decided.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Answer {
+    /// A row of the source.
+    pub(crate) row: u32,
+    pub(crate) cost: f64,
+    pub(crate) fuel: Option<u64>,
+}
+
+/// Why a policy gave no row.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Its filters kept none.
+    Filtered,
+    /// It failed.
+    Fault {
+        stage: Stage,
+        instance: String,
+        fault: Fault,
+        /// What the host does now.
+        then: Then,
+    },
+}
+
+/// What follows a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// The request is refused.
+    Refuse,
+    /// The native default decides among the rows that [`Pipeline::kept`] holds.
+    FallBack,
+}
+
+/// What every stage saw and answered, for a person who asks why.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Explanation {
+    /// The rows that every filter kept.
+    pub kept: Vec<u32>,
+    /// The scorers' costs, one list for each scorer, one cost for each kept row.
+    pub costs: Vec<Vec<f64>>,
+}
+
+impl Pipeline {
+    /// A policy of one component, or of one native policy.
+    pub(crate) fn single(member: Member, mode: StageMode) -> Self {
+        let Stages { filter, score, pick, select } = member.guest.stages();
+        let all = |has: bool| if has { vec![0] } else { Vec::new() };
+        Self {
+            filters: all(filter),
+            scorers: all(score),
+            picker: pick.then_some(0),
+            fused: select && mode == StageMode::Fused,
+            members: vec![member],
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// A policy of several components; the lists hold places in `members`.
+    pub(crate) fn of(members: Vec<Member>, filters: Vec<usize>, scorers: Vec<usize>, picker: Option<usize>) -> Self {
+        Self { members, filters, scorers, picker, fused: false, scratch: Scratch::default() }
+    }
+
+    /// Whether the host narrows the rows to an eligible affinity target first.
+    pub(crate) fn exclusive_affinity(&self) -> bool {
+        self.members.iter().any(|member| member.guest.inputs().exclusive_affinity)
+    }
+
+    /// Whether any stage that runs reads a cache signal.
+    pub(crate) fn reads_cache(&self) -> bool {
+        self.plans().any(Plan::reads_cache)
+    }
+
+    /// What the stages that run need prepared.
+    pub(crate) fn needs(&self) -> Needs {
+        Needs {
+            overlaps: self.plans().any(|plan| plan.reads_cache() || plan.facts.contains(&Fact::HasTierMatches)),
+            added: self.plans().any(Plan::reads_added_blocks),
+        }
+    }
+
+    /// The plans of the stages that run.
+    fn plans(&self) -> impl Iterator<Item = &Plan> {
+        let plans = |place: &usize| self.members.get(*place).map(|member| &member.plans);
+        let filters = self.filters.iter().filter_map(plans).map(|plans| &plans.filter);
+        let scorers = self.scorers.iter().filter_map(plans).map(|plans| &plans.score);
+        let picker = self.picker.iter().filter_map(plans).map(|plans| &plans.pick);
+        filters.chain(scorers).chain(picker)
+    }
+
+    /// Guests that were built after the first, over all members.
+    pub(crate) fn replaced(&self) -> u64 {
+        self.members.iter().map(|member| member.guest.replaced()).sum()
+    }
+
+    /// The rows that every filter of the last decision kept, after a fault that ends in [`Then::FallBack`].
+    pub(crate) fn kept(&self) -> &[u32] {
+        &self.scratch.rows
+    }
+
+    /// Decides among `rows`, of which there is at least one.
+    pub(crate) fn decide(
+        &mut self,
+        source: &impl Source,
+        rows: Rows<'_>,
+        explain: Option<&mut Explanation>,
+    ) -> Result<Answer, Failure> {
+        if self.fused && explain.is_none() {
+            self.decide_fused(source, rows)
+        } else {
+            self.decide_by_stages(source, rows, explain)
+        }
+    }
+
+    fn decide_fused(&mut self, source: &impl Source, rows: Rows<'_>) -> Result<Answer, Failure> {
+        let Self { members, scratch, .. } = self;
+        let Some(member) = members.first_mut() else { return Err(Failure::Filtered) };
+        let args = scratch.packed.fill(source, &member.plans.select, rows, &[]);
+        let selection = member.guest.select(args).and_then(|selection| match selection {
+            Some(answer) if answer.row as usize >= rows.len() => Err(row_out_of_range(answer.row, rows.len())),
+            Some(answer) if !answer.cost.is_finite() => Err(not_finite(&member.instance, answer.row)),
+            other => Ok(other),
+        });
+        match selection {
+            Ok(Some(answer)) => {
+                let row = rows.get(answer.row).unwrap_or_default();
+                Ok(Answer { row, cost: answer.cost, fuel: member.guest.fuel_used() })
+            }
+            Ok(None) => Err(Failure::Filtered),
+            Err(fault) => Err(self.after_fused_fault(source, rows, fault)),
+        }
+    }
+
+    /// One crossing failed, so that the kept rows are not known: the filter is asked once more, on its own.
+    fn after_fused_fault(&mut self, source: &impl Source, rows: Rows<'_>, fault: Fault) -> Failure {
+        self.scratch.rows.clear();
+        self.scratch.rows.extend(rows.iter());
+        let then = if self.filters.is_empty() { self.then(0) } else { self.ask_filter_again(source, 0) };
+        if then == Then::FallBack && self.scratch.rows.is_empty() {
+            return Failure::Filtered;
+        }
+        self.fault(0, Stage::Select, fault, then)
+    }
+
+    fn decide_by_stages(
+        &mut self,
+        source: &impl Source,
+        rows: Rows<'_>,
+        mut explain: Option<&mut Explanation>,
+    ) -> Result<Answer, Failure> {
+        self.scratch.rows.clear();
+        self.scratch.rows.extend(rows.iter());
+        let mut fuel = None;
+        self.filter(source, &mut fuel)?;
+        if let Some(explanation) = explain.as_deref_mut() {
+            explanation.kept.clone_from(&self.scratch.rows);
+        }
+        self.score(source, &mut fuel, explain)?;
+        let row = self.pick(source, &mut fuel)?;
+        let Scratch { rows, costs, .. } = &self.scratch;
+        match (rows.get(row as usize), costs.get(row as usize)) {
+            (Some(row), Some(cost)) => Ok(Answer { row: *row, cost: *cost, fuel }),
+            _ => Err(Failure::Filtered),
+        }
+    }
+
+    /// Runs the filters over the rows that are left, in order, until none is left.
+    fn filter(&mut self, source: &impl Source, fuel: &mut Option<u64>) -> Result<(), Failure> {
+        let mut failed = None;
+        for index in 0..self.filters.len() {
+            let Some(place) = self.filters.get(index).copied() else { continue };
+            match self.keep(source, place) {
+                Ok(()) => self.add_fuel(place, fuel),
+                Err(fault) => match self.ask_filter_again(source, place) {
+                    Then::Refuse => return Err(self.fault(place, Stage::Filter, fault, Then::Refuse)),
+                    // Every filter decides which rows the default may take, so those that are left still run.
+                    Then::FallBack => failed = failed.or(Some((place, fault))),
+                },
+            }
+            if self.scratch.rows.is_empty() {
+                return Err(Failure::Filtered);
+            }
+        }
+        match failed {
+            None => Ok(()),
+            Some((place, fault)) => Err(self.fault(place, Stage::Filter, fault, Then::FallBack)),
+        }
+    }
+
+    /// Asks one filter and drops the rows that it rejects.
+    fn keep(&mut self, source: &impl Source, place: usize) -> Result<(), Fault> {
+        let Self { members, scratch, .. } = self;
+        let Some(member) = members.get_mut(place) else { return Ok(()) };
+        let args = scratch.packed.fill(source, &member.plans.filter, Rows::Some(&scratch.rows), &[]);
+        member.guest.keep(args, &mut scratch.kept)?;
+        let mut kept = scratch.kept.iter();
+        scratch.rows.retain(|_| kept.next().copied().unwrap_or(false));
+        Ok(())
+    }
+
+    /// A filter is a hard rule: before the default may decide, the filter has to say which rows it keeps.
+    fn ask_filter_again(&mut self, source: &impl Source, place: usize) -> Then {
+        let then = self.then(place);
+        if then == Then::Refuse || self.keep(source, place).is_ok() {
+            return then;
+        }
+        match self.members.get(place).map(|member| member.on_fault.filter) {
+            Some(FaultAction::Fallback | FaultAction::LastGood) => Then::FallBack,
+            Some(FaultAction::Reject) | None => Then::Refuse,
+        }
+    }
+
+    /// Sums the scorers' costs of the rows that are left.
+    fn score(
+        &mut self,
+        source: &impl Source,
+        fuel: &mut Option<u64>,
+        mut explain: Option<&mut Explanation>,
+    ) -> Result<(), Failure> {
+        self.scratch.costs.clear();
+        self.scratch.costs.resize(self.scratch.rows.len(), 0.0);
+        for index in 0..self.scorers.len() {
+            let Some(place) = self.scorers.get(index).copied() else { continue };
+            if let Err(fault) = self.add_costs(source, place) {
+                return Err(self.fault(place, Stage::Score, fault, self.then(place)));
+            }
+            self.add_fuel(place, fuel);
+            if let Some(explanation) = explain.as_deref_mut() {
+                explanation.costs.push(self.scratch.contribution.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn add_costs(&mut self, source: &impl Source, place: usize) -> Result<(), Fault> {
+        let Self { members, scratch, .. } = self;
+        let Some(member) = members.get_mut(place) else { return Ok(()) };
+        let args = scratch.packed.fill(source, &member.plans.score, Rows::Some(&scratch.rows), &[]);
+        member.guest.score(args, &mut scratch.contribution)?;
+        for (row, (total, cost)) in scratch.costs.iter_mut().zip(&scratch.contribution).enumerate() {
+            *total += cost;
+            if !cost.is_finite() || !total.is_finite() {
+                return Err(not_finite(&member.instance, row as u32));
+            }
+        }
+        Ok(())
+    }
+
+    /// A place among the rows that are left.
+    fn pick(&mut self, source: &impl Source, fuel: &mut Option<u64>) -> Result<u32, Failure> {
+        let Some(place) = self.picker else { return Ok(lowest(&self.scratch.costs)) };
+        let Self { members, scratch, .. } = self;
+        let Some(member) = members.get_mut(place) else { return Ok(lowest(&scratch.costs)) };
+        let args = scratch.packed.fill(source, &member.plans.pick, Rows::Some(&scratch.rows), &scratch.costs);
+        match member.guest.pick(args) {
+            Ok(row) if (row as usize) < scratch.rows.len() => {
+                self.add_fuel(place, fuel);
+                Ok(row)
+            }
+            Ok(row) => {
+                let fault = row_out_of_range(row, scratch.rows.len());
+                Err(self.fault(place, Stage::Pick, fault, self.then(place)))
+            }
+            Err(fault) => Err(self.fault(place, Stage::Pick, fault, self.then(place))),
+        }
+    }
+
+    fn add_fuel(&self, place: usize, fuel: &mut Option<u64>) {
+        let used = self.members.get(place).and_then(|member| member.guest.fuel_used());
+        *fuel = fuel.zip(used).map(|(a, b)| a + b).or(*fuel).or(used);
+    }
+
+    fn then(&self, place: usize) -> Then {
+        match self.members.get(place).map(|member| member.on_fault.otherwise) {
+            Some(FaultAction::Reject) => Then::Refuse,
+            // No instance has an earlier version yet, and without one `last-good` is `fallback`.
+            Some(FaultAction::Fallback | FaultAction::LastGood) | None => Then::FallBack,
+        }
+    }
+
+    fn fault(&self, place: usize, stage: Stage, fault: Fault, then: Then) -> Failure {
+        let instance = self.members.get(place).map_or_else(String::new, |member| member.instance.clone());
+        Failure::Fault { stage, instance, fault, then }
+    }
+}
+
+/// The lowest cost, the first row among equals.
+fn lowest(costs: &[f64]) -> u32 {
+    let mut best = 0;
+    for (row, cost) in costs.iter().enumerate() {
+        if costs.get(best).is_some_and(|lowest| cost < lowest) {
+            best = row;
+        }
+    }
+    best as u32
+}
+
+fn row_out_of_range(row: u32, rows: usize) -> Fault {
+    let message = format!("the picker answered row {row}, but there are {rows} rows; it must answer one of them");
+    Fault::new(Outcome::BadAnswer, message)
+}
+
+fn not_finite(instance: &str, row: u32) -> Fault {
+    let message = format!(
+        "the scorer of `{instance}` answered a cost that is not finite, alone or in the sum, for row {row}; it must answer \
+         finite costs"
+    );
+    Fault::new(Outcome::BadAnswer, message)
+}

@@ -1,0 +1,171 @@
+//! Policy types by name, and what it takes to make a guest of one.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pointsman_contract::{Partition, RouterConfig};
+use pointsman_sandbox::{Artifact, CompiledPolicy, GuestSetup, GuestSlot, Limits, Profile, Sandbox};
+use pointsman_sdk::native::NativePolicy;
+use rustc_hash::FxHashMap;
+
+use crate::config::{Component, Instance, InstanceKind};
+use crate::error::RouterError;
+use crate::guest::Guest;
+
+/// The name of the native default.
+pub const DEFAULT: &str = "default";
+
+/// Where the guests of a policy type come from.
+#[derive(Clone)]
+pub struct Provider(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Component(Artifact),
+    Native(Arc<dyn NativePolicy + Send + Sync>),
+}
+
+impl Provider {
+    /// A sandboxed component.
+    #[must_use]
+    pub const fn component(artifact: Artifact) -> Self {
+        Self(Kind::Component(artifact))
+    }
+
+    /// A policy compiled into the host, such as `pointsman_sdk::native::native::<MyPolicy>()`. It is trusted.
+    #[must_use]
+    pub fn native(policy: impl NativePolicy + Send + Sync + 'static) -> Self {
+        Self(Kind::Native(Arc::new(policy)))
+    }
+}
+
+impl std::fmt::Debug for Provider {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Kind::Component(artifact) => f.debug_tuple("Component").field(&artifact.origin()).finish(),
+            Kind::Native(policy) => f.debug_tuple("Native").field(&policy.manifest().name).finish(),
+        }
+    }
+}
+
+/// The registered types, and the components that were compiled already.
+#[derive(Default)]
+pub(crate) struct Registry {
+    types: BTreeMap<String, Provider>,
+    compiled: Mutex<FxHashMap<(String, Profile), Arc<CompiledPolicy>>>,
+}
+
+impl Registry {
+    pub(crate) fn register(&mut self, name: &str, provider: Provider) -> Result<(), RouterError> {
+        match name.trim() {
+            "" => Err(RouterError::EmptyName),
+            DEFAULT => Err(RouterError::ReservedDefault),
+            name if self.types.contains_key(name) => Err(RouterError::Duplicate { name: name.to_owned() }),
+            name => {
+                self.types.insert(name.to_owned(), provider);
+                Ok(())
+            }
+        }
+    }
+
+    /// Registers the file of an entry in `components[]`, checked against its digest where it has one.
+    pub(crate) fn register_component(&mut self, component: &Component) -> Result<(), RouterError> {
+        let name = component.type_name.as_str();
+        let fail = |message| RouterError::Provider {
+            instance: "components[]".to_owned(),
+            policy_type: name.to_owned(),
+            message,
+        };
+        let artifact = Artifact::from_file(&component.path).map_err(|error| fail(error.to_string()))?;
+        let found = format!("sha256:{}", artifact.sha256_hex());
+        if let Some(digest) = component.digest.as_ref().filter(|digest| !digest.eq_ignore_ascii_case(&found)) {
+            let path = component.path.display();
+            return Err(fail(format!(
+                "{path} has digest {found}, not {digest}; deploy the pinned file or change the pin"
+            )));
+        }
+        self.register(name, Provider::component(artifact))
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.types.keys().cloned().collect()
+    }
+
+    /// Builds one guest of `instance` for `partition`.
+    pub(crate) fn guest(
+        &self,
+        sandbox: &Sandbox,
+        instance: &Instance,
+        partition: Partition,
+        router_config: &RouterConfig,
+        limits: Limits,
+    ) -> Result<Guest, RouterError> {
+        let parameters = serde_json::Value::Object(instance.parameters.clone()).to_string();
+        let fail = |message| RouterError::Provider {
+            instance: instance.name.clone(),
+            policy_type: type_name(&instance.kind),
+            message,
+        };
+        match self.provider(instance)?.0 {
+            Kind::Native(policy) => {
+                policy.configure(&partition, router_config, &parameters).map(Guest::Native).map_err(fail)
+            }
+            Kind::Component(artifact) => {
+                let policy = self.compile(sandbox, &artifact, limits.profile).map_err(fail)?;
+                let name = instance.name.clone();
+                let router_config = *router_config;
+                let setup = GuestSetup { policy, instance: name, partition, router_config, parameters, limits };
+                let slot = GuestSlot::new(setup).map_err(|error| fail(error.to_string()))?;
+                Ok(Guest::Component(Box::new(slot)))
+            }
+        }
+    }
+
+    fn provider(&self, instance: &Instance) -> Result<Provider, RouterError> {
+        let unknown = |name: &str| RouterError::UnknownType {
+            instance: instance.name.clone(),
+            name: name.to_owned(),
+            available: listed(self.types.keys()),
+        };
+        match &instance.kind {
+            InstanceKind::Type(name) => self.types.get(name).cloned().ok_or_else(|| unknown(name)),
+            InstanceKind::Component(path) => {
+                let artifact = Artifact::from_file(path).map_err(|error| RouterError::Provider {
+                    instance: instance.name.clone(),
+                    policy_type: path.display().to_string(),
+                    message: error.to_string(),
+                })?;
+                Ok(Provider::component(artifact))
+            }
+            InstanceKind::Pipeline { .. } => Err(unknown("pipeline")),
+        }
+    }
+
+    /// Compiles an artifact once for each profile.
+    fn compile(&self, sandbox: &Sandbox, artifact: &Artifact, profile: Profile) -> Result<Arc<CompiledPolicy>, String> {
+        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (artifact.sha256_hex(), profile);
+        if let Some(policy) = compiled.get(&key) {
+            return Ok(Arc::clone(policy));
+        }
+        let policy = sandbox.load(artifact, profile).map_err(|error| error.to_string())?;
+        compiled.insert(key, Arc::clone(&policy));
+        Ok(policy)
+    }
+}
+
+fn type_name(kind: &InstanceKind) -> String {
+    match kind {
+        InstanceKind::Type(name) => name.clone(),
+        InstanceKind::Component(path) => PathBuf::from(path).display().to_string(),
+        InstanceKind::Pipeline { .. } => "pipeline".to_owned(),
+    }
+}
+
+/// Names in one line, sorted, or `<none>`.
+pub(crate) fn listed<'a>(names: impl Iterator<Item = &'a String>) -> String {
+    let mut names: Vec<&str> = names.map(String::as_str).collect();
+    names.sort_unstable();
+    if names.is_empty() { "<none>".to_owned() } else { names.join(", ") }
+}

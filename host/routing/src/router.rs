@@ -1,0 +1,460 @@
+//! The router: partitions, and the policy instance that serves each.
+
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pointsman_contract::{Role, RouterConfig};
+use pointsman_sandbox::{Limits, Sandbox, SandboxConfig};
+use pointsman_sdk::native;
+use rustc_hash::FxHashMap;
+use sha2::{Digest, Sha256};
+
+use crate::config::{Instance, InstanceKind, LimitsPatch, OnFault, Overrides, PartitionKeyRef, PolicyConfig, Selected};
+use crate::error::RouterError;
+use crate::guest::Guest;
+use crate::partition::Partition;
+use crate::pipeline::{Member, Pipeline, StageMode};
+use crate::registry::{DEFAULT, Provider, Registry, listed};
+use crate::vocabulary::{Stage, Vocabulary};
+
+/// Which routing partition: model, routing group and what its workers do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PartitionKey {
+    /// The model.
+    pub model: String,
+    /// The routing group.
+    pub routing_group: String,
+    /// What the workers do.
+    pub role: Role,
+}
+
+impl Default for PartitionKey {
+    fn default() -> Self {
+        Self::of_role(Role::Aggregated)
+    }
+}
+
+impl PartitionKey {
+    /// The default model's default group in that role.
+    #[must_use]
+    pub fn of_role(role: Role) -> Self {
+        Self { model: DEFAULT.to_owned(), routing_group: DEFAULT.to_owned(), role }
+    }
+}
+
+/// A policy instance that an embedder selects without a configuration file.
+#[derive(Clone, Debug)]
+pub struct InstanceSpec(Instance);
+
+impl InstanceSpec {
+    /// An instance of a registered type, named as its type.
+    #[must_use]
+    pub fn new(policy_type: impl Into<String>) -> Self {
+        let name = policy_type.into();
+        Self(Instance {
+            kind: InstanceKind::Type(name.clone()),
+            name,
+            parameters: serde_json::Map::new(),
+            limits: LimitsPatch::default(),
+            on_fault: OnFault::default(),
+            line: 0,
+            kind_line: 0,
+            parameter_lines: std::collections::BTreeMap::new(),
+        })
+    }
+
+    /// The instance's name, in messages and in its seed.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.0.name = name.into();
+        self
+    }
+
+    /// The policy's parameters.
+    #[must_use]
+    pub fn parameters(mut self, parameters: serde_json::Map<String, serde_json::Value>) -> Self {
+        self.0.parameters = parameters;
+        self
+    }
+
+    /// Limits other than the profile's.
+    #[must_use]
+    pub fn limits(mut self, limits: LimitsPatch) -> Self {
+        self.0.limits = limits;
+        self
+    }
+
+    /// What the host does when the policy fails.
+    #[must_use]
+    pub const fn on_fault(mut self, on_fault: OnFault) -> Self {
+        self.0.on_fault = on_fault;
+        self
+    }
+}
+
+impl InstanceSpec {
+    pub(crate) fn into_instance(self) -> Instance {
+        self.0
+    }
+}
+
+/// Builds a [`Router`].
+#[derive(Default)]
+pub struct RouterBuilder {
+    registry: Registry,
+    errors: Vec<RouterError>,
+    config: Option<PolicyConfig>,
+    overrides: Overrides,
+    serve: Option<Instance>,
+    router_config: RouterConfig,
+    seed: u64,
+    mode: StageMode,
+    deadline_us: Option<u64>,
+    sandbox: Option<Sandbox>,
+    vocabulary: Vocabulary,
+}
+
+impl RouterBuilder {
+    /// Registers a policy type. A name that is empty, `default` or taken is an error of [`Self::build`].
+    #[must_use]
+    pub fn register(mut self, name: &str, provider: Provider) -> Self {
+        if let Err(error) = self.registry.register(name, provider) {
+            self.errors.push(error);
+        }
+        self
+    }
+
+    /// The router-policy file. Its cache weights replace those of [`Self::router_config`].
+    #[must_use]
+    pub fn policy_config(mut self, config: PolicyConfig) -> Self {
+        self.config = Some(config);
+        self
+    }
+
+    /// Selections that go before those of the file.
+    #[must_use]
+    pub fn overrides(mut self, overrides: Overrides) -> Self {
+        self.overrides = overrides;
+        self
+    }
+
+    /// One instance for every partition, before every other selection.
+    #[must_use]
+    pub fn serve(mut self, instance: InstanceSpec) -> Self {
+        self.serve = Some(instance.0);
+        self
+    }
+
+    /// The settings that policies take as defaults; Dynamo's defaults unless set.
+    #[must_use]
+    pub const fn router_config(mut self, config: RouterConfig) -> Self {
+        self.router_config = config;
+        self
+    }
+
+    /// The seed that every guest's seed grows from; 0 unless set.
+    #[must_use]
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Whether a policy that offers it decides in one crossing; fused unless set.
+    #[must_use]
+    pub const fn stages(mut self, mode: StageMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// A wall-clock deadline for every call in place of each instance's own, in microseconds.
+    #[must_use]
+    pub const fn deadline_us(mut self, deadline_us: u64) -> Self {
+        self.deadline_us = Some(deadline_us);
+        self
+    }
+
+    /// The sandbox to run components in; one of its own by the file's `sandbox` section unless set.
+    #[must_use]
+    pub fn sandbox(mut self, sandbox: Sandbox) -> Self {
+        self.sandbox = Some(sandbox);
+        self
+    }
+
+    /// Adds the signal `metric.<name>`, set by [`Partition::set_metric`].
+    #[must_use]
+    pub fn metric(mut self, name: &str) -> Self {
+        self.vocabulary.extras.push(format!("metric.{name}"));
+        self
+    }
+
+    /// Adds the signal `label.<name>`, taken from the labels of [`crate::WorkerConfig`].
+    #[must_use]
+    pub fn label(mut self, name: &str) -> Self {
+        self.vocabulary.extras.push(format!("label.{name}"));
+        self
+    }
+
+    /// Lets policies read the text `header.<name>`; lower case.
+    #[must_use]
+    pub fn grant_header(mut self, name: &str) -> Self {
+        self.vocabulary.headers.push(name.to_ascii_lowercase());
+        self
+    }
+
+    /// Builds the router and checks every selection of the configuration.
+    ///
+    /// # Errors
+    /// The first error of a registration; every problem of the file's types at once; an override that names no
+    /// instance; a component file that cannot be read or has another digest; a sandbox that cannot start.
+    pub fn build(mut self) -> Result<Router, RouterError> {
+        if let Some(error) = self.errors.into_iter().next() {
+            return Err(error);
+        }
+        if let Some(config) = &self.config {
+            config.check_types(&self.registry.names()).map_err(|problems| RouterError::Config(problems.to_string()))?;
+            for component in &config.components {
+                self.registry.register_component(component)?;
+            }
+            let RouterConfig { host_cache_hit_weight, disk_cache_hit_weight, .. } = &mut self.router_config;
+            *host_cache_hit_weight = config.router.host_cache_hit_weight.unwrap_or(*host_cache_hit_weight);
+            *disk_cache_hit_weight = config.router.disk_cache_hit_weight.unwrap_or(*disk_cache_hit_weight);
+        }
+        let sandbox = match self.sandbox {
+            Some(sandbox) => sandbox,
+            None => Sandbox::new(sandbox_config(self.config.as_ref()))
+                .map_err(|error| RouterError::Sandbox(error.to_string()))?,
+        };
+        let router = Router {
+            registry: self.registry,
+            config: self.config,
+            overrides: self.overrides,
+            serve: self.serve,
+            router_config: self.router_config,
+            seed: self.seed,
+            mode: self.mode,
+            deadline_us: self.deadline_us,
+            sandbox,
+            vocabulary: Arc::new(self.vocabulary),
+            partitions: Mutex::default(),
+        };
+        for role in Role::ALL {
+            router.selected(&PartitionKey::of_role(role))?;
+        }
+        Ok(router)
+    }
+}
+
+fn sandbox_config(config: Option<&PolicyConfig>) -> SandboxConfig {
+    let settings = config.map(|config| config.sandbox).unwrap_or_default();
+    SandboxConfig { guests: settings.guests, determinism: settings.determinism }
+}
+
+/// Decides requests: one policy instance for each partition, one guest for each (partition, instance).
+pub struct Router {
+    registry: Registry,
+    config: Option<PolicyConfig>,
+    overrides: Overrides,
+    serve: Option<Instance>,
+    router_config: RouterConfig,
+    seed: u64,
+    mode: StageMode,
+    deadline_us: Option<u64>,
+    sandbox: Sandbox,
+    vocabulary: Arc<Vocabulary>,
+    partitions: Mutex<FxHashMap<PartitionKey, Arc<Partition>>>,
+}
+
+impl std::fmt::Debug for Router {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Router")
+            .field("types", &self.registry.names())
+            .field("seed", &self.seed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Router {
+    /// A builder without any policy type: every partition is served by the native default.
+    #[must_use]
+    pub fn builder() -> RouterBuilder {
+        RouterBuilder::default()
+    }
+
+    /// The settings that policies take as defaults.
+    #[must_use]
+    pub const fn router_config(&self) -> &RouterConfig {
+        &self.router_config
+    }
+
+    /// The partition of that key: built at the first call, with its guests, and the same one ever after.
+    ///
+    /// # Errors
+    /// A policy that cannot start; a block size of 0, or other than the partition has.
+    pub fn partition(&self, key: &PartitionKey, block_size: u32) -> Result<Arc<Partition>, RouterError> {
+        if block_size == 0 {
+            return Err(RouterError::ZeroBlockSize);
+        }
+        let mut partitions = self.partitions.lock().unwrap_or_else(PoisonError::into_inner);
+        match partitions.entry(key.clone()) {
+            Entry::Occupied(found) if found.get().block_size() != block_size => Err(RouterError::Conflict {
+                model: key.model.clone(),
+                routing_group: key.routing_group.clone(),
+                role: key.role,
+                has: found.get().block_size(),
+                asked: block_size,
+            }),
+            Entry::Occupied(found) => Ok(Arc::clone(found.get())),
+            Entry::Vacant(place) => {
+                let partition = self.build_partition(key, block_size)?;
+                Ok(Arc::clone(place.insert(Arc::new(partition))))
+            }
+        }
+    }
+
+    /// Builds every configured instance once for `role`, and throws it away: the errors that its partition would meet.
+    ///
+    /// # Errors
+    /// As [`Self::partition`].
+    pub fn check_instance(&self, name: &str, role: Role) -> Result<(), RouterError> {
+        let instance = self.instance("the check", name)?;
+        self.build_pipeline(instance, &PartitionKey::of_role(role), 16).map(drop)
+    }
+
+    fn build_partition(&self, key: &PartitionKey, block_size: u32) -> Result<Partition, RouterError> {
+        let span = tracing::debug_span!("partition", model = key.model, group = key.routing_group, role = %key.role);
+        let _entered = span.enter();
+        let default = self.default_pipeline(key, block_size)?;
+        let (name, policy, fallback) = match self.selected(key)? {
+            None => (DEFAULT.to_owned(), default, None),
+            Some(instance) => (instance.name.clone(), self.build_pipeline(instance, key, block_size)?, Some(default)),
+        };
+        tracing::debug!(instance = name, "built the partition's policy");
+        Ok(Partition::new(key.clone(), block_size, Arc::clone(&self.vocabulary), name, policy, fallback))
+    }
+
+    /// The instance that serves a partition; none for the native default.
+    fn selected(&self, key: &PartitionKey) -> Result<Option<&Instance>, RouterError> {
+        if let Some(instance) = &self.serve {
+            return Ok((instance.name != DEFAULT).then_some(instance));
+        }
+        let key = PartitionKeyRef { model: &key.model, routing_group: &key.routing_group, role: key.role };
+        let selected = self.overrides.select(self.config.as_ref(), key);
+        match selected.map_err(|error| RouterError::Config(error.to_string()))? {
+            Selected::Default => Ok(None),
+            Selected::Instance(name) => self.instance("the selection", &name).map(Some),
+        }
+    }
+
+    fn instance(&self, place: &str, name: &str) -> Result<&Instance, RouterError> {
+        let selection = self.config.as_ref().and_then(|config| config.worker_selection.as_ref());
+        let instances = selection.map_or(&[][..], |selection| &selection.instances);
+        instances.iter().find(|instance| instance.name == name).ok_or_else(|| RouterError::UnknownInstance {
+            place: place.to_owned(),
+            name: name.to_owned(),
+            available: listed(instances.iter().map(|instance| &instance.name)),
+        })
+    }
+
+    fn build_pipeline(
+        &self,
+        instance: &Instance,
+        key: &PartitionKey,
+        block_size: u32,
+    ) -> Result<Pipeline, RouterError> {
+        let InstanceKind::Pipeline { filters, scorers, picker } = &instance.kind else {
+            return Ok(Pipeline::single(self.member(instance, key, block_size)?, self.mode));
+        };
+        let mut members: Vec<Member> = Vec::new();
+        let mut place = |list: &str, name: &String, stage: Stage| -> Result<usize, RouterError> {
+            let place = format!("pipeline `{}`, {list}", instance.name);
+            let found = members.iter().position(|member| member.instance == *name);
+            let index = match found {
+                Some(index) => index,
+                None => {
+                    members.push(self.member(self.instance(&place, name)?, key, block_size)?);
+                    members.len() - 1
+                }
+            };
+            let stages = members.get(index).map(|member| member.guest.stages()).unwrap_or_default();
+            let has = match stage {
+                Stage::Filter => stages.filter,
+                Stage::Score => stages.score,
+                Stage::Pick | Stage::Select => stages.pick,
+            };
+            if has { Ok(index) } else { Err(RouterError::MissingStage { place, instance: name.clone(), stage }) }
+        };
+        let filters = filters.iter().map(|name| place("filters", name, Stage::Filter)).collect::<Result<_, _>>()?;
+        let scorers = scorers.iter().map(|name| place("scorers", name, Stage::Score)).collect::<Result<_, _>>()?;
+        let picker = picker.as_ref().map(|name| place("picker", name, Stage::Pick)).transpose()?;
+        Ok(Pipeline::of(members, filters, scorers, picker))
+    }
+
+    fn member(&self, instance: &Instance, key: &PartitionKey, block_size: u32) -> Result<Member, RouterError> {
+        let mut limits: Limits = instance.limits.resolve();
+        limits.deadline_us = self.deadline_us.unwrap_or(limits.deadline_us);
+        let partition = self.contract_partition(&instance.name, key, block_size);
+        let guest = self.registry.guest(&self.sandbox, instance, partition, &self.router_config, limits)?;
+        Member::new(instance.name.clone(), guest, instance.on_fault, &self.vocabulary)
+            .map_err(|message| provider_error(&instance.name, message))
+    }
+
+    fn default_pipeline(&self, key: &PartitionKey, block_size: u32) -> Result<Pipeline, RouterError> {
+        let policy = native::native::<dynamo_default_cost_fn::DynamoDefaultCostFn>();
+        let partition = self.contract_partition(DEFAULT, key, block_size);
+        let guest = native::NativePolicy::configure(&policy, &partition, &self.router_config, "{}")
+            .map_err(|message| provider_error(DEFAULT, message))?;
+        let member = Member::new(DEFAULT.to_owned(), Guest::Native(guest), OnFault::default(), &self.vocabulary)
+            .map_err(|message| provider_error(DEFAULT, message))?;
+        Ok(Pipeline::single(member, self.mode))
+    }
+
+    fn contract_partition(&self, instance: &str, key: &PartitionKey, block_size: u32) -> pointsman_contract::Partition {
+        pointsman_contract::Partition {
+            model: key.model.clone(),
+            routing_group: key.routing_group.clone(),
+            role: key.role,
+            block_size,
+            seed: guest_seed(self.seed, key, instance),
+        }
+    }
+}
+
+fn provider_error(instance: &str, message: String) -> RouterError {
+    RouterError::Provider { instance: instance.to_owned(), policy_type: instance.to_owned(), message }
+}
+
+/// The seed of one guest: the first four bytes, little-endian, of SHA-256 over the host's seed (u64, little-endian),
+/// model, routing group, role and instance name, each text followed by a zero byte.
+#[must_use]
+pub fn guest_seed(host_seed: u64, key: &PartitionKey, instance: &str) -> u32 {
+    let mut hash = Sha256::new();
+    hash.update(host_seed.to_le_bytes());
+    for text in [&key.model, &key.routing_group, key.role.as_str(), instance] {
+        hash.update(text.as_bytes());
+        hash.update([0]);
+    }
+    let digest = hash.finalize();
+    let mut seed = [0; 4];
+    seed.iter_mut().zip(digest.as_slice()).for_each(|(to, from)| *to = *from);
+    u32::from_le_bytes(seed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guests_seed_depends_on_everything_that_names_it() {
+        let key = PartitionKey::default();
+        // printf '\0\0\0\0\0\0\0\0default\0default\0aggregated\0random\0' | sha256sum
+        assert_eq!(guest_seed(0, &key, "random"), u32::from_le_bytes([0x5f, 0xbe, 0xa6, 0x21]));
+        let others = [
+            guest_seed(1, &key, "random"),
+            guest_seed(0, &PartitionKey { model: "m".to_owned(), ..key.clone() }, "random"),
+            guest_seed(0, &PartitionKey { routing_group: "g".to_owned(), ..key.clone() }, "random"),
+            guest_seed(0, &PartitionKey::of_role(Role::Decode), "random"),
+            guest_seed(0, &key, "other"),
+        ];
+        assert!(others.iter().all(|seed| *seed != guest_seed(0, &key, "random")));
+    }
+}
