@@ -70,7 +70,8 @@ mod tests {
             if *cost < expected.0 {
                 expected = (*cost, row, 1, expected.3);
             } else if *cost == expected.0 {
-                expected = (expected.0, if expected.2 % 3 == 0 { row } else { expected.1 }, expected.2 + 1, expected.3 + 1);
+                expected =
+                    (expected.0, if expected.2 % 3 == 0 { row } else { expected.1 }, expected.2 + 1, expected.3 + 1);
             }
         }
         let mut draws = 0;

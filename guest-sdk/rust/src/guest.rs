@@ -288,8 +288,7 @@ impl Survivors {
     }
 
     fn recount(&mut self, first: usize, count: usize, kept: &[bool]) {
-        let (Some(old_first), Some(old_count)) =
-            (self.numbers.get(first).copied(), self.numbers.get(count).copied())
+        let (Some(old_first), Some(old_count)) = (self.numbers.get(first).copied(), self.numbers.get(count).copied())
         else {
             return;
         };

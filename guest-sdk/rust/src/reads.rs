@@ -231,10 +231,7 @@ mod tests {
             | Fact::Blocks;
         let names = reads.names();
         assert_eq!(names.facts, ["request.blocks"]);
-        assert_eq!(
-            names.signals,
-            ["cache.overlap-blocks", "load.active-requests", "metric.b", "metric.a", "cost"]
-        );
+        assert_eq!(names.signals, ["cache.overlap-blocks", "load.active-requests", "metric.b", "metric.a", "cost"]);
         assert!(!names.workers);
     }
 
@@ -256,11 +253,9 @@ mod tests {
 
     #[test]
     fn groups_are_those_of_the_contract() {
-        for (group, reads) in [
-            (Group::Cache, Reads::CACHE),
-            (Group::Load, Reads::LOAD),
-            (Group::PreferredTaint, Reads::PREFERRED_TAINT),
-        ] {
+        for (group, reads) in
+            [(Group::Cache, Reads::CACHE), (Group::Load, Reads::LOAD), (Group::PreferredTaint, Reads::PREFERRED_TAINT)]
+        {
             let names: Vec<_> = group.signals().iter().map(|signal| signal.name()).collect();
             assert_eq!(reads.names().signals.len(), names.len());
             assert!(reads.names().signals.iter().all(|name| names.contains(&name.as_str())));

@@ -305,10 +305,7 @@ impl<'a> Candidates<'a> {
     /// # Errors
     /// Where the stage does not read it.
     pub fn column(&self, signal: Signal) -> Result<&'a [f64], PolicyError> {
-        self.layout
-            .signal(signal)
-            .and_then(|place| self.at(place))
-            .ok_or_else(|| undeclared("signal", signal.name()))
+        self.layout.signal(signal).and_then(|place| self.at(place)).ok_or_else(|| undeclared("signal", signal.name()))
     }
 
     /// The column of a signal by its name, such as `metric.queue-depth`.
@@ -336,11 +333,7 @@ impl<'a> Candidates<'a> {
     /// # Errors
     /// Where the stage does not read them.
     pub fn workers(&self) -> Result<&'a [u32], PolicyError> {
-        if self.layout.workers {
-            Ok(self.table.workers)
-        } else {
-            Err(PolicyError::failed("worker input unavailable"))
-        }
+        if self.layout.workers { Ok(self.table.workers) } else { Err(PolicyError::failed("worker input unavailable")) }
     }
 
     /// The row of that number, none beyond the last.
@@ -427,11 +420,7 @@ impl<'a> Row<'a> {
     /// # Errors
     /// "load input unavailable" where the stage does not read all of it.
     pub fn load(&self) -> Result<Load<'a>, PolicyError> {
-        if self.candidates.layout.load {
-            Ok(Load(*self))
-        } else {
-            Err(PolicyError::failed("load input unavailable"))
-        }
+        if self.candidates.layout.load { Ok(Load(*self)) } else { Err(PolicyError::failed("load input unavailable")) }
     }
 
     /// The multiplier from matching preferred taints; none without preferred taints, with a pin, or where the stage

@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn costs_further_apart_than_a_float_are_scaled_first() {
-        let counts = counts(&mut at(0.1, 3), &table(&[-1e308, 1e308, -1e308]), 2_000);
+        let counts = counts(&mut at(0.01, 3), &table(&[-1e308, 1e308, -1e308]), 2_000);
         assert_eq!(counts[1], 0);
         assert!((800..1_200).contains(&counts[0]), "{counts:?}");
     }

@@ -28,3 +28,27 @@ impl Scorer for LeastLoaded {
 }
 
 pointsman_sdk::export!(LeastLoaded: scorer);
+
+#[cfg(test)]
+mod tests {
+    use pointsman_sdk::testkit::{Kit, Table};
+
+    use super::*;
+
+    #[test]
+    fn the_fewest_active_requests_win_and_the_first_row_among_equals() {
+        let row = |requests: f64| [("load.active-requests", requests)];
+        let mut guest = Kit::<LeastLoaded>::new().configure().unwrap();
+        let table = Table::new().row(&row(3.0)).row(&row(1.0)).row(&row(1.0)).row(&row(2.0));
+        assert_eq!(guest.score(&table).unwrap(), [3.0, 1.0, 1.0, 2.0]);
+        assert_eq!(guest.decide(&table).unwrap().unwrap().row, 1);
+        // An idle worker, whose load is absent, is the least loaded.
+        assert_eq!(guest.decide(&table.row(&[])).unwrap().unwrap().row, 4);
+    }
+
+    #[test]
+    fn there_are_no_parameters() {
+        let refusal = Kit::<LeastLoaded>::new().parameters(r#"{"threshold":1}"#).configure().err();
+        assert_eq!(refusal.as_deref(), Some("unknown parameter `threshold`; this policy takes none"));
+    }
+}
