@@ -23,7 +23,7 @@ pub struct Provider(Kind);
 #[derive(Clone)]
 enum Kind {
     Component(Artifact),
-    Native(Arc<dyn NativePolicy + Send + Sync>),
+    Native(Arc<dyn NativePolicy>),
 }
 
 impl Provider {
@@ -35,7 +35,7 @@ impl Provider {
 
     /// A policy compiled into the host, such as `pointsman_sdk::native::native::<MyPolicy>()`. It is trusted.
     #[must_use]
-    pub fn native(policy: impl NativePolicy + Send + Sync + 'static) -> Self {
+    pub fn native(policy: impl NativePolicy + 'static) -> Self {
         Self(Kind::Native(Arc::new(policy)))
     }
 }
@@ -78,11 +78,11 @@ impl Registry {
             message,
         };
         let artifact = Artifact::from_file(&component.path).map_err(|error| fail(error.to_string()))?;
-        let found = format!("sha256:{}", artifact.sha256_hex());
-        if let Some(digest) = component.digest.as_ref().filter(|digest| !digest.eq_ignore_ascii_case(&found)) {
+        let found = artifact.sha256_hex();
+        if let Some(digest) = component.digest.as_ref().filter(|digest| **digest != found) {
             let path = component.path.display();
             return Err(fail(format!(
-                "{path} has digest {found}, not {digest}; deploy the pinned file or change the pin"
+                "{path} has digest sha256:{found}, not sha256:{digest}; deploy the pinned file or change the pin"
             )));
         }
         self.register(name, Provider::component(artifact))

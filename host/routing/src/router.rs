@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pointsman_contract::{Role, RouterConfig};
-use pointsman_sandbox::{Limits, Sandbox, SandboxConfig};
+use pointsman_sandbox::{Limits, Sandbox};
 use pointsman_sdk::native;
 use rustc_hash::FxHashMap;
 use sha2::{Digest, Sha256};
@@ -221,8 +221,10 @@ impl RouterBuilder {
         }
         let sandbox = match self.sandbox {
             Some(sandbox) => sandbox,
-            None => Sandbox::new(sandbox_config(self.config.as_ref()))
-                .map_err(|error| RouterError::Sandbox(error.to_string()))?,
+            None => {
+                Sandbox::new(self.config.as_ref().map(|config| config.sandbox).unwrap_or_default().sandbox_config())
+                    .map_err(|error| RouterError::Sandbox(error.to_string()))?
+            }
         };
         let router = Router {
             registry: self.registry,
@@ -242,11 +244,6 @@ impl RouterBuilder {
         }
         Ok(router)
     }
-}
-
-fn sandbox_config(config: Option<&PolicyConfig>) -> SandboxConfig {
-    let settings = config.map(|config| config.sandbox).unwrap_or_default();
-    SandboxConfig { guests: settings.guests, determinism: settings.determinism }
 }
 
 /// Decides requests: one policy instance for each partition, one guest for each (partition, instance).
