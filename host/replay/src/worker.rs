@@ -13,7 +13,7 @@ use crate::cache::PrefixCache;
 use crate::trace::BLOCK_SIZE;
 
 /// The figures of a simulated worker. The default is of the order of what is published for LLaMA-2-70B in 16 bits on
-/// one node of eight A100-80GB: see docs/replay.md.
+/// one node of eight H100-80GB: see docs/replay.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerModel {
     /// KV blocks that fit in the device's memory.
@@ -44,11 +44,11 @@ impl Default for WorkerModel {
             kv_blocks: 2_500,
             max_batched_tokens: 2_048,
             max_sequences: 128,
-            step_us: 34_000,
-            prefill_token_ns: 117_000,
+            step_us: 26_000,
+            prefill_token_ns: 53_500,
             attention_tokens: 52_600,
-            decode_us: 10_500,
-            decode_sequence_us: 400,
+            decode_us: 3_600,
+            decode_sequence_us: 310,
             transfer_us: 500,
             transfer_token_ns: 3_277,
         }
