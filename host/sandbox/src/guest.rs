@@ -436,3 +436,50 @@ fn one_for_each<T>(stage: &str, what: &str, answers: Vec<T>, rows: u32) -> Resul
     }
     Err(Fault::new(Outcome::BadAnswer, format!("{stage} answered {} {what} for {rows} rows", answers.len())))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::common::{Policy, args, sandbox, slot};
+    use crate::limits::Profile;
+
+    /// A policy that refuses all parameters but those of two bytes, and whose inputs tell two such from each other.
+    fn choosy() -> Policy {
+        Policy {
+            configure: "
+                (if (i32.ne (i32.load offset=108 (local.get $at)) (i32.const 2)) (then
+                  (return (call $error (i32.const 1024) (i32.const 12)))))
+                (i32.store8 (i32.const 4196) (i32.ne (i32.const 0x7b)
+                  (i32.load8_u (i32.load offset=104 (local.get $at)))))
+                (i32.const 4096)"
+                .into(),
+            ..Policy::hostile("unreachable")
+        }
+    }
+
+    #[test]
+    fn a_slot_whose_guest_cannot_be_rebuilt_stays_empty_and_tries_again() {
+        let policy = sandbox().load(&choosy().artifact(), Profile::Compact).unwrap();
+        let mut slot = slot(&policy, Limits::default());
+        slot.setup.parameters = "{ }".into();
+        assert_eq!(slot.score(&args(&[1.0])).unwrap_err().outcome, Outcome::Trap);
+        for _ in 0..2 {
+            let fault = slot.score(&args(&[0.0])).unwrap_err();
+            assert_eq!((fault.outcome, &*fault.message), (Outcome::PolicyError, "no such luck"));
+            assert_eq!(slot.fuel_used(), 0);
+        }
+        slot.setup.parameters = "{}".into();
+        assert_eq!(slot.score(&args(&[0.0])).unwrap(), [0.0]);
+        assert_eq!(slot.replaced(), 1);
+    }
+
+    #[test]
+    fn a_guest_that_would_read_other_inputs_is_refused() {
+        let policy = sandbox().load(&choosy().artifact(), Profile::Compact).unwrap();
+        let mut slot = slot(&policy, Limits::default());
+        slot.setup.parameters = "[]".into();
+        assert_eq!(slot.rebuild().unwrap_err().outcome, Outcome::BadAnswer);
+        assert_eq!(slot.score(&args(&[0.0])).unwrap_err().outcome, Outcome::BadAnswer);
+        assert!(!slot.inputs().exclusive_affinity);
+    }
+}

@@ -7,6 +7,10 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
+
 mod artifact;
 mod engine;
 mod guest;

@@ -11,6 +11,9 @@ use crate::text::{Printable, cut};
 /// The interface's name, version included.
 pub(crate) const LOG: &str = "pointsman:policy/log@0.1.0";
 
+/// Fuel of one message, for the host's work: as long as it takes, a guest would use up about as much.
+const FUEL_PER_MESSAGE: u64 = 500;
+
 #[derive(Clone, Copy, ComponentType, Lift)]
 #[component(enum)]
 #[repr(u8)]
@@ -112,6 +115,8 @@ pub(crate) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
                 }
             };
             store.data_mut().log.charge(written);
+            let fuel = store.get_fuel()?;
+            store.set_fuel(fuel.saturating_sub(FUEL_PER_MESSAGE))?;
             Ok(())
         },
     )

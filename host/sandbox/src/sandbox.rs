@@ -139,3 +139,151 @@ impl std::fmt::Debug for Sandbox {
         f.debug_struct("Sandbox").field("config", &self.0.config).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::common::{Policy, SPIN, args, sandbox, slot};
+    use crate::outcome::Outcome;
+
+    /// Does something whenever a policy logs, and collects errors of the sandbox.
+    struct OnLog<F> {
+        on_log: F,
+        errors: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl<F: Fn() + Send + Sync + 'static> tracing::Subscriber for OnLog<F> {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+        fn event(&self, event: &tracing::Event<'_>) {
+            if event.metadata().target() == "pointsman::policy" {
+                (self.on_log)();
+            } else if *event.metadata().level() == tracing::Level::ERROR {
+                struct Message(String);
+                impl tracing::field::Visit for Message {
+                    fn record_debug(&mut self, _: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                        self.0 = format!("{value:?}");
+                    }
+                }
+                let mut message = Message(String::new());
+                event.record(&mut message);
+                self.errors.lock().unwrap().push(message.0);
+            }
+        }
+
+        fn enter(&self, _: &tracing::span::Id) {}
+
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    fn with<R>(on_log: impl Fn() + Send + Sync + 'static, run: impl FnOnce() -> R) -> (R, Vec<String>) {
+        let errors = Arc::default();
+        let answer = tracing::subscriber::with_default(OnLog { on_log, errors: Arc::clone(&errors) }, run);
+        let errors = std::mem::take(&mut *errors.lock().unwrap());
+        (answer, errors)
+    }
+
+    /// Logs as often as the first number says, then answers the numbers.
+    fn chatty() -> Policy {
+        Policy {
+            imports_log: true,
+            ..Policy::scorer(
+                "(local.set $i (i32.trunc_f64_u (f64.load (local.get $numbers))))
+                 (block $done (loop $next
+                   (br_if $done (i32.eqz (local.get $i)))
+                   (call $log (i32.const 2) (i32.const 1024) (i32.const 2))
+                   (local.set $i (i32.sub (local.get $i) (i32.const 1)))
+                   (br $next)))
+                 (call $list (local.get $numbers) (local.get $count))",
+            )
+        }
+    }
+
+    #[test]
+    fn a_deadline_lasts_so_many_ticks_and_no_more() {
+        let sandbox = sandbox();
+        // Ticks come from the policy's log from here on.
+        sandbox.ticker().kill();
+        let clock = sandbox.clone();
+        let policy = CompiledPolicy::load(&sandbox, &chatty().artifact(), &Limits::default()).map(Arc::new).unwrap();
+        with(
+            move || clock.ticker().tick(),
+            || {
+                for deadline_us in [1_000, 4_001, 5_000, 50_000] {
+                    let mut slot = slot(&policy, Limits { deadline_us, ..Limits::default() });
+                    // One more than the milliseconds, since the first tick may come at once.
+                    let ticks = deadline_us.div_ceil(1_000) + 1;
+                    for _ in 0..3 {
+                        assert!(slot.score(&args(&[(ticks - 1) as f64])).is_ok(), "{deadline_us}");
+                    }
+                    let fault = slot.score(&args(&[ticks as f64])).unwrap_err();
+                    assert_eq!(fault.outcome, Outcome::Deadline, "{deadline_us}: {fault}");
+                    assert!(slot.score(&args(&[0.0])).is_ok());
+                }
+            },
+        );
+    }
+
+    #[test]
+    fn a_start_has_a_deadline_too() {
+        let sandbox = sandbox();
+        sandbox.ticker().kill();
+        let clock = sandbox.clone();
+        let policy = Policy {
+            configure: format!("(call $log (i32.const 0) (i32.const 1024) (i32.const 2)) {SPIN}"),
+            ..chatty()
+        };
+        let policy = CompiledPolicy::load(&sandbox, &policy.artifact(), &Limits::default()).map(Arc::new).unwrap();
+        let limits = Limits { start_fuel: 1_000_000_000_000, ..Limits::default() };
+        let (error, _) = with(
+            move || (0..10_000).for_each(|_| clock.ticker().tick()),
+            || crate::GuestSlot::new(crate::common::setup(&policy, limits)).unwrap_err(),
+        );
+        assert_eq!(error.outcome, Outcome::Deadline, "{error}");
+    }
+
+    #[test]
+    fn a_stopped_ticker_is_noticed() {
+        let sandbox = sandbox();
+        assert!(sandbox.ticker_alive());
+        let mut slot = Policy::hostile(SPIN).slot(&sandbox, Limits::default());
+        sandbox.ticker().kill();
+        assert!(!sandbox.ticker_alive());
+        let refused = sandbox.load(&Policy::default().artifact(), Profile::Compact).unwrap_err();
+        assert!(matches!(refused, LoadError::NoTicker { .. }), "{refused}");
+        // Guests that run already go on, bounded by their fuel; the loss is reported, once.
+        let (outcomes, errors) =
+            with(|| (), || [1.0, 0.0, 0.0].map(|number| slot.score(&args(&[number])).map_err(|fault| fault.outcome)));
+        assert_eq!(outcomes, [Err(Outcome::OutOfFuel), Ok(vec![0.0]), Ok(vec![0.0])]);
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(errors[0].contains("ticker"), "{errors:?}");
+    }
+
+    #[test]
+    fn a_ticker_that_stands_still_is_noticed() {
+        let sandbox = sandbox();
+        sandbox.ticker().freeze();
+        assert!(!sandbox.ticker_alive());
+    }
+
+    #[test]
+    fn the_ticker_lives_as_long_as_anything_that_needs_it() {
+        let sandbox = sandbox();
+        let running = sandbox.ticker().probe();
+        let slot = Policy::default().slot(&sandbox, Limits::default());
+        drop(sandbox);
+        assert!(running());
+        drop(slot);
+        assert!(!running());
+    }
+}

@@ -114,6 +114,22 @@ impl Ticker {
         }
     }
 
+    /// Makes the thread stand still, as if it were stuck, and lets time pass until that shows.
+    #[cfg(test)]
+    pub(crate) fn freeze(&self) {
+        self.kill();
+        self.beat.running.store(true, Ordering::Relaxed);
+        self.beat.latest_us.store(0, Ordering::Relaxed);
+        std::thread::sleep(STALE);
+    }
+
+    /// Tells whether the thread runs, also after this ticker is gone.
+    #[cfg(test)]
+    pub(crate) fn probe(&self) -> impl Fn() -> bool + use<> {
+        let beat = Arc::clone(&self.beat);
+        move || beat.running.load(Ordering::Relaxed)
+    }
+
     /// Ticks once by hand.
     #[cfg(test)]
     pub(crate) fn tick(&self) {
