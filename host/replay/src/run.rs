@@ -437,15 +437,10 @@ impl<'t> Simulation<'t> {
         let decided = pool.partition.decide(&request);
         self.figures.decision_ns.push(self.clock.nanoseconds().saturating_sub(before));
 
-        let outcome = match &decided {
-            Ok(decision) => decision.outcome,
-            Err(DecideError::Refused { outcome, .. }) => *outcome,
-            Err(_) => Outcome::Ok,
-        };
-        match outcome {
-            Outcome::Ok => {}
-            Outcome::Deadline => return Err(ReplayError::Deadline { index, role: pool.role }),
-            fault => *self.figures.faults.entry(fault.as_str()).or_default() += 1,
+        match fault(&decided) {
+            None => {}
+            Some(Outcome::Deadline) => return Err(ReplayError::Deadline { index, role: pool.role }),
+            Some(fault) => *self.figures.faults.entry(fault.as_str()).or_default() += 1,
         }
         let decision = match decided {
             Ok(decision) => decision,
@@ -518,6 +513,16 @@ impl<'t> Simulation<'t> {
     }
 }
 
+/// How the policy failed, whether a fallback made it good or the request was refused.
+fn fault(decided: &Result<Decision, DecideError>) -> Option<Outcome> {
+    let outcome = match decided {
+        Ok(decision) => decision.outcome,
+        Err(DecideError::Refused { outcome, .. }) => *outcome,
+        Err(_) => Outcome::Ok,
+    };
+    (outcome != Outcome::Ok).then_some(outcome)
+}
+
 /// What each worker of the pool holds of the prompt right now: the replay stands for KV events that never lag. A policy
 /// that reads no cache gets none, as a router without a KV indexer.
 fn find_overlaps(pool: &Pool<'_>, block_ids: &[u64], overlaps: &mut Vec<WorkerOverlap>) {
@@ -541,4 +546,30 @@ fn find_overlaps(pool: &Pool<'_>, block_ids: &[u64], overlaps: &mut Vec<WorkerOv
 fn heeds(pool: &Pool<'_>, id: u64, fleet: u64) -> bool {
     let own = (pool.first_id..pool.first_id + pool.workers.len() as u64).contains(&id);
     own || (pool.first_id == 0 && id >= fleet)
+}
+
+#[cfg(test)]
+mod tests {
+    use pointsman_routing::Stage;
+
+    use super::*;
+
+    #[test]
+    fn a_fault_is_the_policy_s_whether_it_was_made_good_or_not() {
+        let decision = |outcome| Decision {
+            worker: WorkerKey::new(0, 0),
+            row: 0,
+            cost: 0.0,
+            outcome,
+            fallback: outcome != Outcome::Ok,
+            fuel: None,
+            cached_tokens: 0,
+        };
+        assert_eq!(fault(&Ok(decision(Outcome::Ok))), None);
+        assert_eq!(fault(&Ok(decision(Outcome::Deadline))), Some(Outcome::Deadline));
+        assert_eq!(fault(&Err(DecideError::AllEligibleWorkersFiltered)), None);
+        let (stage, instance, message) = (Stage::Pick, "p".to_owned(), "m".to_owned());
+        let refused = DecideError::Refused { outcome: Outcome::Trap, stage, instance, message };
+        assert_eq!(fault(&Err(refused)), Some(Outcome::Trap));
+    }
 }
