@@ -1,0 +1,160 @@
+//! `pointsman policy inspect`: what a policy is and what it reads.
+
+use std::fmt::Write;
+
+use pointsman_contract::{Inputs, Partition, Reads, Role, RouterConfig};
+use pointsman_routing::DEFAULT;
+use pointsman_sandbox::{CompiledPolicy, GuestSetup, GuestSlot, Limits, Outcome};
+use serde_json::{Value, json};
+
+use super::{small_sandbox, stage_names};
+use crate::error::CliError;
+use crate::{output, parameters, source};
+
+/// Shows what a policy is: its stages, what each reads, its parameters and its imports.
+#[derive(clap::Args)]
+pub(crate) struct Inspect {
+    /// A built-in policy's name, or a component's file.
+    #[arg(value_name = "NAME|FILE.wasm")]
+    policy: String,
+    /// The parameters to configure it with, since what a policy reads may depend on them.
+    #[arg(long, value_name = "JSON")]
+    parameters: Option<String>,
+    /// The worker role to configure it for: aggregated, prefill, decode or encode.
+    #[arg(long, value_name = "R", default_value = "aggregated")]
+    role: Role,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Inspect {
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        let given = self.parameters.as_deref().map(|text| parameters::parse("--parameters", text)).transpose()?;
+        let artifact = source::artifact(&self.policy)?;
+        let limits = Limits::default();
+        let policy = small_sandbox()?.load(&artifact, limits.profile)?;
+        let setup = GuestSetup {
+            policy: policy.clone(),
+            instance: policy.manifest().name.clone(),
+            partition: Partition {
+                model: DEFAULT.to_owned(),
+                routing_group: DEFAULT.to_owned(),
+                role: self.role,
+                block_size: 16,
+                seed: 0,
+            },
+            router_config: RouterConfig::default(),
+            parameters: Value::Object(given.clone().unwrap_or_default()).to_string(),
+            limits,
+        };
+        let inputs = match GuestSlot::new(setup) {
+            Ok(guest) => Ok(guest.inputs().clone()),
+            // A policy that asks for parameters is no error as long as none were given.
+            Err(error) if given.is_none() && error.outcome == Outcome::PolicyError => Err(error.message),
+            Err(source) => return Err(CliError::Start { policy: self.policy, source }),
+        };
+        if self.json { output::json(&as_json(&policy, &inputs)) } else { output::text(&as_text(&policy, &inputs)) }?;
+        Ok(())
+    }
+}
+
+fn as_json(policy: &CompiledPolicy, inputs: &Result<Inputs, String>) -> Value {
+    let manifest = policy.manifest();
+    let schema = &manifest.parameters_schema;
+    let mut value = json!({
+        "name": manifest.name,
+        "version": manifest.version,
+        "description": manifest.description,
+        "wit_version": policy.wit_version(),
+        "stages": stage_names(policy.stages()),
+        "selector": policy.stages().select,
+        "inputs": inputs.as_ref().ok().map(|inputs| json!({
+            "filter": inputs.filter.as_ref().map(reads_json),
+            "score": inputs.score.as_ref().map(reads_json),
+            "pick": inputs.pick.as_ref().map(reads_json),
+            "exclusive_affinity": inputs.exclusive_affinity,
+        })),
+        "parameters_schema": serde_json::from_str(schema).unwrap_or_else(|_| Value::from(schema.as_str())),
+        "imports": policy.imports(),
+        "size_bytes": policy.size_bytes(),
+        "sha256": policy.sha256_hex(),
+    });
+    if let (Err(reason), Some(fields)) = (inputs, value.as_object_mut()) {
+        fields.insert("inputs_reason".to_owned(), reason.as_str().into());
+    }
+    value
+}
+
+fn reads_json(reads: &Reads) -> Value {
+    json!({ "facts": reads.facts, "texts": reads.texts, "signals": reads.signals, "workers": reads.workers })
+}
+
+fn as_text(policy: &CompiledPolicy, inputs: &Result<Inputs, String>) -> String {
+    let manifest = policy.manifest();
+    let mut out = String::new();
+    let mut line = |name: &str, value: &str| _ = writeln!(out, "{name:<12}{}", output::printable(value));
+    line("Policy", &format!("{} {}", manifest.name, manifest.version));
+    line("", &manifest.description);
+    line("Contract", &format!("pointsman:policy@{}", policy.wit_version()));
+    let fused = if policy.stages().select { ", also in one crossing" } else { "" };
+    line("Stages", &format!("{}{fused}", stage_names(policy.stages()).join(", ")));
+    match inputs {
+        Ok(inputs) => {
+            for (stage, reads) in [("filter", &inputs.filter), ("score", &inputs.score), ("pick", &inputs.pick)] {
+                if let Some(reads) = reads {
+                    line(&format!("  {stage}"), &format!("reads {}", reads_text(reads)));
+                }
+            }
+            if inputs.exclusive_affinity {
+                line("  affinity", "an eligible affinity target is the only candidate");
+            }
+        }
+        Err(reason) => line("Inputs", &format!("not known without --parameters: {reason}")),
+    }
+    parameter_lines(&manifest.parameters_schema, &mut line);
+    let imports = policy.imports();
+    line("Imports", &if imports.is_empty() { "nothing".to_owned() } else { imports.join(", ") });
+    line("Size", &format!("{} bytes", output::grouped(policy.size_bytes() as u64)));
+    line("SHA-256", &policy.sha256_hex());
+    out
+}
+
+fn reads_text(reads: &Reads) -> String {
+    let workers = reads.workers.then(|| "the workers' numbers".to_owned());
+    let names: Vec<String> =
+        reads.facts.iter().chain(&reads.texts).chain(&reads.signals).cloned().chain(workers).collect();
+    if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
+}
+
+/// One line for each parameter of the schema: name, type, default, description.
+fn parameter_lines(schema: &str, line: &mut impl FnMut(&str, &str)) {
+    let schema: Value = serde_json::from_str(schema).unwrap_or_default();
+    let Some(properties) = schema.get("properties").and_then(Value::as_object).filter(|all| !all.is_empty()) else {
+        return line("Parameters", "none");
+    };
+    let required: Vec<&str> =
+        schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    line("Parameters", "");
+    for (name, property) in properties {
+        let mut parts = vec![type_of(property)];
+        match property.get("default") {
+            _ if required.contains(&name.as_str()) => parts.push("required".to_owned()),
+            Some(default) if !default.is_null() => parts.push(format!("default {default}")),
+            _ => parts.push("optional".to_owned()),
+        }
+        let description = property.get("description").and_then(Value::as_str).unwrap_or_default();
+        let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
+        line("", &format!("{name} ({}) {description}", parts.join(", ")));
+    }
+}
+
+/// `number`, or `number or null`'s first, or nothing known.
+fn type_of(property: &Value) -> String {
+    let types = match property.get("type") {
+        Some(Value::String(name)) => vec![name.as_str()],
+        Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).filter(|name| *name != "null").collect(),
+        _ => vec![],
+    };
+    if types.is_empty() { "any".to_owned() } else { types.join(" or ") }
+}

@@ -1,0 +1,35 @@
+//! Where a policy comes from: the built-in ones by name, others by file.
+
+use std::path::Path;
+
+use pointsman_policies::BuiltIn;
+use pointsman_routing::DEFAULT;
+use pointsman_sandbox::Artifact;
+
+use crate::error::CliError;
+
+/// A built-in policy as an artifact.
+pub(crate) fn built_in(policy: &BuiltIn) -> Artifact {
+    Artifact::from_bytes(policy.name, policy.component)
+}
+
+/// The names of the built-in policies.
+pub(crate) fn names() -> Vec<&'static str> {
+    pointsman_policies::all().iter().map(|built_in| built_in.name).collect()
+}
+
+/// The built-in policy of that name, else the file.
+pub(crate) fn artifact(name_or_file: &str) -> Result<Artifact, CliError> {
+    if let Some(policy) = pointsman_policies::get(name_or_file) {
+        return Ok(built_in(policy));
+    }
+    let path = Path::new(name_or_file);
+    let is_path = path.extension().is_some() || path.components().count() > 1;
+    if is_path || path.exists() {
+        return Ok(Artifact::from_file(path)?);
+    }
+    if name_or_file == DEFAULT {
+        return Err(CliError::NativeDefault);
+    }
+    Err(CliError::UnknownPolicy { name: name_or_file.to_owned(), available: names() })
+}

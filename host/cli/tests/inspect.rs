@@ -1,0 +1,126 @@
+//! `pointsman policy list` and `pointsman policy inspect`.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
+
+mod common;
+
+use std::path::Path;
+use std::process::Stdio;
+
+use common::{error, json, pointsman, run, sdk_policy, stdout};
+use serde_json::json;
+
+#[test]
+fn the_list_has_every_built_in_policy() {
+    let listed = json(&run(["policy", "list", "--json"]));
+    let names: Vec<&str> = listed.as_array().unwrap().iter().map(|policy| policy["name"].as_str().unwrap()).collect();
+    let built_in: Vec<&str> = pointsman_policies::all().iter().map(|built_in| built_in.name).collect();
+    assert_eq!(names, built_in);
+    for policy in listed.as_array().unwrap() {
+        assert!(!policy["description"].as_str().unwrap().is_empty(), "{policy}");
+        assert!(!policy["stages"].as_array().unwrap().is_empty(), "{policy}");
+    }
+}
+
+#[test]
+fn a_built_in_policy_is_inspected_by_name() {
+    let found = json(&run(["policy", "inspect", "least-loaded", "--json"]));
+    assert_eq!(found["name"], "least-loaded");
+    assert_eq!(found["size_bytes"], pointsman_policies::get("least-loaded").unwrap().component.len());
+    assert_eq!(found["parameters_schema"]["type"], "object");
+    let text = stdout(&run(["policy", "inspect", "least-loaded"]));
+    for part in [found["sha256"].as_str().unwrap(), "load.active-requests", "Imports     nothing"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn inputs_are_null_with_the_reason_where_required_parameters_are_not_given() {
+    let policy = sdk_policy().to_str().unwrap();
+    let found = json(&run(["policy", "inspect", policy, "--json"]));
+    assert_eq!(found["inputs"], json!(null));
+    assert!(found["inputs_reason"].as_str().unwrap().contains("max_active_requests"), "{found}");
+    assert_eq!(found["stages"], json!(["filter", "score"]));
+    let text = stdout(&run(["policy", "inspect", policy]));
+    assert!(text.contains("not known without --parameters: "), "{text}");
+    assert!(text.contains("max_active_requests (number, required) The most active requests"), "{text}");
+}
+
+#[test]
+fn what_a_policy_reads_follows_parameters_and_role() {
+    let signals = |arguments: &[&str]| {
+        let mut all = vec!["policy", "inspect", "dynamo-default-cost-fn", "--json"];
+        all.extend(arguments);
+        json(&run(all))["inputs"]["score"]["signals"].to_string()
+    };
+    assert!(signals(&[]).contains("cache."));
+    assert!(!signals(&["--role", "decode"]).contains("cache."), "plain decode does not look at the cache");
+    assert!(!signals(&["--parameters", r#"{"overlap_score_credit": 0}"#]).contains("cache."));
+}
+
+#[test]
+fn refused_parameters_name_the_key() {
+    let refused =
+        |policy: &str, parameters: &str| error(&run(["policy", "inspect", policy, "--parameters", parameters]));
+    let sdk = sdk_policy().to_str().unwrap();
+    assert!(refused(sdk, r#"{"max_active_requests": -1}"#).contains("max_active_requests must be at least 0"));
+    assert!(refused(sdk, r#"{"max_active_requests": "many"}"#).contains("max_active_requests: invalid type"));
+    assert!(refused(sdk, r#"{"max": 1}"#).contains("unknown parameter `max`"));
+    assert!(refused(sdk, "{}").contains("max_active_requests"), "given, and still wanting");
+    assert!(refused("least-loaded", r#"{"max": NaN}"#).contains(r#"{"max": NaN}"#));
+    assert!(refused("least-loaded", "[1]").contains("--parameters is not a JSON object"));
+    let said = refused("dynamo-default-cost-fn", r#"{"router_temperature": -0.5}"#);
+    assert!(said.contains("router_temperature"), "{said}");
+}
+
+#[test]
+fn an_unknown_name_lists_those_available() {
+    let said = error(&run(["policy", "inspect", "least-loded"]));
+    assert!(said.contains("`least-loded`"), "{said}");
+    for built_in in pointsman_policies::all() {
+        assert!(said.contains(built_in.name), "{said}");
+    }
+    let said = error(&run(["policy", "inspect", "default"]));
+    assert!(said.contains("dynamo-default-cost-fn"), "{said}");
+}
+
+#[test]
+fn usage_errors_exit_with_2() {
+    for arguments in [
+        &["policy", "inspect"][..],
+        &["policy", "inspect", "least-loaded", "--role", "cook"],
+        &["policy", "run", "least-loaded"],
+        &["nothing"],
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let inspect = ["policy", "inspect", "least-loaded"];
+    let child = pointsman().args(inspect).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{:?}", output.status);
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn logs_go_to_standard_error_when_asked_for() {
+    let inspect = |filter: &str| {
+        pointsman().args(["policy", "inspect", "least-loaded", "--json"]).env("RUST_LOG", filter).output().unwrap()
+    };
+    assert!(inspect("warn").stderr.is_empty());
+    let traced = inspect("pointsman_sandbox=debug");
+    assert!(String::from_utf8_lossy(&traced.stderr).contains("loaded"));
+    assert_eq!(json(&traced)["name"], "least-loaded");
+}
+
+#[test]
+fn a_path_is_taken_for_a_file_and_not_for_a_name() {
+    let said = error(&run([Path::new("policy"), Path::new("inspect"), Path::new("./least-loaded")]));
+    assert!(said.contains("./least-loaded cannot be read"), "{said}");
+}
