@@ -3,7 +3,7 @@
 /// How many rows are compared at once; their minimum decides whether any of them is looked at.
 const BLOCK: usize = 16;
 
-/// The row of the lowest cost, the first among equals; none where there is no finite or lower-than-infinite cost.
+/// The row of the lowest cost, the first among equals; none without a cost below infinity.
 #[must_use]
 pub fn lowest(costs: &[f64]) -> Option<usize> {
     lowest_drawing(costs, |_| 1)
