@@ -127,6 +127,7 @@ mod tests {
             let taints = taints.iter().map(|taint| (*taint).to_owned()).collect();
             table.upsert(WorkerConfig { ranks, taints, ..WorkerConfig::new(worker) }, &vocabulary);
         }
+        table.settle();
         table
     }
 
@@ -148,6 +149,7 @@ mod tests {
 
     fn overload(table: &mut WorkerTable, worker: u64) {
         assert!(table.restrict(worker, |worker| worker.overloaded = true));
+        table.settle();
     }
 
     #[test]
@@ -178,6 +180,7 @@ mod tests {
         let tainted = Request { required_taints: &["absent"], ..Request::default() };
         assert_eq!(rows(&table, &tainted, false).unwrap_err(), DecideError::NoEndpoints);
         assert!(table.restrict(1, |worker| worker.available = false));
+        table.settle();
         assert_eq!(rows(&table, &only_one, false).unwrap_err(), DecideError::NoEndpoints);
     }
 

@@ -183,7 +183,7 @@ impl Partition {
     /// # Errors
     /// See [`DecideError`]; the next decision is not affected.
     pub fn decide(&self, request: &Request<'_>) -> Result<Decision, DecideError> {
-        let mut state = self.lock();
+        let mut state = self.settled();
         let result = state.decide(self, request);
         match &result {
             Ok(_) => state.counts.decided += 1,
@@ -194,7 +194,7 @@ impl Partition {
 
     /// Books a decided request on its row. None where the row has gone since: decide again.
     pub fn reserve(&self, request: &Request<'_>, decision: &Decision) -> Option<ReservationId> {
-        let state = &mut *self.lock();
+        let state = &mut *self.settled();
         let row = state.table.row(decision.worker)? as usize;
         let unshared = if request.block_hashes.is_empty() { request.blocks(self.block_size) } else { 0 };
         let prefill = match request.tracks_prefill_tokens {
@@ -206,20 +206,27 @@ impl Partition {
 
     /// The prefill of a reserved request is done. False where the reservation is gone.
     pub fn prefill_complete(&self, id: ReservationId) -> bool {
-        let State { table, reservations, .. } = &mut *self.lock();
+        let State { table, reservations, .. } = &mut *self.settled();
         reservations.prefill_complete(table, id)
     }
 
     /// The answer of a reserved request fills `blocks` further KV blocks. False where the reservation is gone.
     pub fn output_blocks(&self, id: ReservationId, blocks: u64) -> bool {
-        let State { table, reservations, .. } = &mut *self.lock();
+        let State { table, reservations, .. } = &mut *self.settled();
         reservations.output_blocks(table, id, blocks)
     }
 
     /// A reserved request is over. False where the reservation is gone.
     pub fn free(&self, id: ReservationId) -> bool {
-        let State { table, reservations, .. } = &mut *self.lock();
+        let State { table, reservations, .. } = &mut *self.settled();
         reservations.free(table, id)
+    }
+
+    /// The state with everything derived from the rows up to date.
+    fn settled(&self) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        state.table.settle();
+        state
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -112,6 +112,7 @@ mod tests {
         let mut table = WorkerTable::new(&vocabulary);
         table.upsert(WorkerConfig::new(1), &vocabulary);
         table.upsert(WorkerConfig::new(2), &vocabulary);
+        table.settle();
         table
     }
 
@@ -153,6 +154,7 @@ mod tests {
         let id = book.reserve(&mut table, 0, &[3], 0, 10);
         table.remove(1);
         table.upsert(WorkerConfig::new(1), &Vocabulary::default());
+        table.settle();
         assert!(book.free(&mut table, id));
         assert_eq!(loads(&table, 0), (0.0, 0.0, 0.0), "a worker that comes back starts empty");
         assert_eq!(loads(&table, 1), (0.0, 0.0, 0.0));

@@ -105,6 +105,7 @@ pub(crate) struct WorkerTable {
     next_number: u32,
     restricted_rows: usize,
     unknown_loads: usize,
+    unsettled: bool,
 }
 
 impl WorkerTable {
@@ -174,7 +175,7 @@ impl WorkerTable {
         let (overloaded, available) =
             self.workers.get(&worker).map_or((false, true), |known| (known.overloaded, known.available));
         self.workers.insert(worker, Worker { config, overloaded, available });
-        self.refresh();
+        self.unsettled = true;
     }
 
     /// Removes a worker and all its rows; false where there is none.
@@ -185,7 +186,7 @@ impl WorkerTable {
         for row in self.rows_of(worker, None).rev() {
             self.remove_row(row as usize);
         }
-        self.refresh();
+        self.unsettled = true;
         true
     }
 
@@ -203,7 +204,7 @@ impl WorkerTable {
             self.active_requests[row] = load.active_requests;
         }
         self.load_available[row] = f64::from(u8::from(load.is_some()));
-        self.refresh();
+        self.unsettled = true;
         true
     }
 
@@ -229,7 +230,7 @@ impl WorkerTable {
     pub(crate) fn restrict(&mut self, worker: u64, change: impl FnOnce(&mut Worker)) -> bool {
         let Some(known) = self.workers.get_mut(&worker) else { return false };
         change(known);
-        self.refresh();
+        self.unsettled = true;
         true
     }
 
@@ -266,7 +267,11 @@ impl WorkerTable {
         }
     }
 
-    fn refresh(&mut self) {
+    /// Brings what is derived from the rows up to date. Changes come in bursts, and each would cost a pass over all rows.
+    pub(crate) fn settle(&mut self) {
+        if !std::mem::take(&mut self.unsettled) {
+            return;
+        }
         self.row_of_number.clear();
         self.row_of_number.extend(self.numbers.iter().enumerate().map(|(row, number)| (*number, row as u32)));
         for (restricted, key) in self.restricted.iter_mut().zip(&self.keys) {
@@ -287,6 +292,7 @@ mod tests {
         for (worker, ranks) in workers {
             table.upsert(WorkerConfig { ranks: *ranks, ..WorkerConfig::new(*worker) }, &vocabulary);
         }
+        table.settle();
         table
     }
 
@@ -305,9 +311,11 @@ mod tests {
         let mut table = table(&[(7, 1)]);
         let seven = table.numbers[0];
         table.upsert(WorkerConfig::new(2), &Vocabulary::default());
+        table.settle();
         assert_eq!(table.numbers[1], seven, "another worker's registration moves the row, not the number");
         assert_eq!(table.row_of_number(seven), Some(1));
         assert!(table.remove(7));
+        table.settle();
         assert_eq!(table.row_of_number(seven), None);
         table.upsert(WorkerConfig::new(7), &Vocabulary::default());
         assert!(!table.numbers.contains(&seven));
