@@ -18,24 +18,28 @@ pub fn lowest_drawing(costs: &[f64], mut draw: impl FnMut(u64) -> u64) -> Option
     let mut best = f64::INFINITY;
     let mut row = None;
     let mut ties = 0;
-    for (block, costs) in costs.chunks(BLOCK).enumerate() {
-        // Most blocks hold nothing at or below the minimum so far, and one comparison in lanes says so.
-        if !costs.iter().fold(false, |any, cost| any | (*cost <= best)) {
-            continue;
-        }
-        for (offset, cost) in costs.iter().enumerate() {
-            if *cost < best {
-                best = *cost;
-                row = Some(block * BLOCK + offset);
+    let mut look = |first: usize, costs: &[f64], best: &mut f64| {
+        for (place, cost) in (first..).zip(costs) {
+            if *cost < *best {
+                *best = *cost;
+                row = Some(place);
                 ties = 1;
-            } else if *cost == best && row.is_some() {
+            } else if *cost == *best && ties > 0 {
                 ties += 1;
                 if draw(ties) == 0 {
-                    row = Some(block * BLOCK + offset);
+                    row = Some(place);
                 }
             }
         }
+    };
+    let (blocks, rest) = costs.as_chunks::<BLOCK>();
+    for (block, costs) in blocks.iter().enumerate() {
+        // Most blocks hold nothing at or below the minimum so far, and a comparison in lanes says so.
+        if costs.iter().fold(false, |any, cost| any | (*cost <= best)) {
+            look(block * BLOCK, costs, &mut best);
+        }
     }
+    look(blocks.len() * BLOCK, rest, &mut best);
     row
 }
 
