@@ -220,6 +220,8 @@ pub(crate) struct Machine {
 
 /// Address space of a process: 47 bits.
 const ADDRESS_SPACE: u64 = 1 << 47;
+/// What the pool may take of it. The pool is one piece, and the executable leaves none larger than two thirds.
+const POOL_SPACE: u64 = 80 << 40;
 /// Maps of a guest in the pool.
 const POOLED_MAPS: u64 = 2;
 /// Maps of a guest in memory of its own, with up to four memories and their images.
@@ -245,7 +247,7 @@ impl Machine {
             return Err(SandboxError::NoGuests);
         }
         let by_maps = less_reserve(self.max_map_count) / POOLED_MAPS;
-        let by_addresses = less_reserve(ADDRESS_SPACE) / POOLED_ADDRESSES;
+        let by_addresses = POOL_SPACE / POOLED_ADDRESSES - u64::from(LOADING_GUESTS);
         let most = by_maps.min(by_addresses);
         if u64::from(asked) <= most {
             return Ok(());
@@ -253,7 +255,11 @@ impl Machine {
         let because = if by_maps < by_addresses {
             format!("a guest takes {POOLED_MAPS} memory maps and vm.max_map_count is {}", self.max_map_count)
         } else {
-            format!("a guest reserves {} MiB of a process's address space of 128 TiB", POOLED_ADDRESSES >> 20)
+            format!(
+                "a guest reserves {} MiB of the {} TiB of address space that a process has in one piece",
+                POOLED_ADDRESSES >> 20,
+                POOL_SPACE >> 40
+            )
         };
         Err(SandboxError::TooManyGuests { asked, most: u32::try_from(most).unwrap_or(u32::MAX), because })
     }
@@ -312,12 +318,12 @@ mod tests {
     #[test]
     fn as_many_guests_as_fit_and_not_one_more() {
         // 65,530 maps less a fifth hold 26,212 guests of 2 maps: the address space is the bound.
-        check(26_011, 65_530).unwrap();
-        // 128 TiB less a fifth, 4 GiB and 32 MiB a guest.
+        check(20_320, 65_530).unwrap();
+        // 80 TiB, 4 GiB and 32 MiB a guest, one of them for loading.
         let by_addresses = check(30_000, 1 << 20).unwrap_err().to_string();
         assert!(by_addresses.contains("sandbox.guests is 30000"), "{by_addresses}");
-        assert!(by_addresses.ends_with("the largest value allowed here is 26011"), "{by_addresses}");
-        check(26_011, 1 << 20).unwrap();
+        assert!(by_addresses.ends_with("the largest value allowed here is 20320"), "{by_addresses}");
+        check(20_320, 1 << 20).unwrap();
         let by_maps = check(401, 1_000).unwrap_err().to_string();
         assert!(by_maps.contains("vm.max_map_count is 1000"), "{by_maps}");
         assert!(by_maps.ends_with("the largest value allowed here is 400"), "{by_maps}");
@@ -331,7 +337,7 @@ mod tests {
             |guests| Machine { max_map_count: 65_530 }.on_demand(&SandboxConfig { guests, ..SandboxConfig::default() });
         assert_eq!(on_demand(8), 8);
         assert_eq!(on_demand(1_024), 1_024);
-        assert!((1..1_000).contains(&on_demand(25_000)), "{}", on_demand(25_000));
+        assert!((1..1_000).contains(&on_demand(20_000)), "{}", on_demand(20_000));
     }
 
     #[test]

@@ -97,7 +97,7 @@ limits! {
     deadline_us: 50_000, 200_000, 60_000_000,
         "wall-clock microseconds of one call; a backstop, counted in ticks of one millisecond";
     start_fuel: 10_000_000, 2_000_000_000, 1_000_000_000_000,
-        "fuel to instantiate, describe and configure, together";
+        "fuel to instantiate a guest and have it describe or configure itself";
     answer_bytes: MIB, MIB, 64 * MIB,
         "bytes that one answer may make the host allocate";
     log_bytes: 4_096, 4_096, MIB,

@@ -332,7 +332,7 @@ impl Contract {
             if version == CONTRACT_VERSION {
                 *exported = true;
             } else {
-                other_version.get_or_insert_with(|| format!("pointsman:policy/{name}"));
+                other_version.get_or_insert_with(|| sentence(&format!("pointsman:policy/{name}")));
             }
         }
         let origin = origin.to_owned();

@@ -3,6 +3,8 @@
 use pointsman_contract::{Inputs, Manifest, Partition, Reads, Role, RouterConfig, Selection};
 use wasmtime::component::{ComponentType, Lift, Lower};
 
+use crate::text::sentence;
+
 #[derive(Clone, Copy, ComponentType, Lower)]
 #[component(enum)]
 #[repr(u8)]
@@ -151,11 +153,12 @@ pub(crate) struct ManifestRecord {
 }
 
 impl From<ManifestRecord> for Manifest {
+    /// What is printed on a line must be one.
     fn from(manifest: ManifestRecord) -> Self {
         Self {
-            name: manifest.name,
-            version: manifest.version,
-            description: manifest.description,
+            name: sentence(&manifest.name),
+            version: sentence(&manifest.version),
+            description: sentence(&manifest.description),
             parameters_schema: manifest.parameters_schema,
         }
     }

@@ -181,6 +181,22 @@ fn a_policy_that_cannot_describe_itself_is_refused() {
     }
 }
 
+#[test]
+fn a_manifest_can_forge_no_line() {
+    let core = r#"(data (i32.const 256) "a\nb\07")"#;
+    let policy =
+        sandbox().load(&Policy { core: core.into(), ..Policy::default() }.artifact(), Profile::Compact).unwrap();
+    assert_eq!(policy.manifest().name, "a b ");
+}
+
+#[test]
+fn more_guests_than_fit_are_refused_at_once() {
+    for (guests, sentence) in [(0, "sandbox.guests is 0; "), (1_000_000, "sandbox.guests is 1000000, but ")] {
+        let error = Sandbox::new(SandboxConfig { guests, ..SandboxConfig::default() }).unwrap_err().to_string();
+        assert!(error.starts_with(sentence), "{error}");
+    }
+}
+
 /// Core code that needs one proposal each.
 const DISABLED: &[(&str, &str)] = &[
     ("threads", "(memory 1 1 shared)"),

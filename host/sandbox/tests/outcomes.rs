@@ -46,6 +46,8 @@ fn nested_loops_run_out_of_fuel() {
 fn bulk_operations_are_paid_by_the_byte() {
     let fill = "(loop $again (memory.fill (i32.const 32768) (i32.const 1) (i32.const 32768)) (br $again))";
     hostile(Outcome::OutOfFuel, fill);
+    let whole = "(memory.fill (i32.const 0) (i32.const 1) (i32.const 8388608))";
+    ends_in(Outcome::OutOfFuel, &Policy { memory: "128", ..Policy::hostile(whole) }, Limits::default());
 }
 
 #[test]
