@@ -21,7 +21,26 @@ pub trait Policy: Sized + Send + 'static {
     /// [`NoParameters`](crate::NoParameters).
     ///
     /// A key that the struct does not name is refused, with a list of those it names; `deny_unknown_fields` is not
-    /// needed. (The keys are those of the JSON Schema, so a `serde(alias)` counts as unknown.)
+    /// needed. (The keys are those of the JSON Schema, so a `serde(alias)` counts as unknown.) Both derives are at hand
+    /// without a dependency of one's own:
+    ///
+    /// ```
+    /// use pointsman_sdk::{schemars, serde};
+    ///
+    /// #[derive(serde::Deserialize, schemars::JsonSchema)]
+    /// #[serde(crate = "pointsman_sdk::serde", default)]
+    /// #[schemars(crate = "pointsman_sdk::schemars")]
+    /// struct Parameters {
+    ///     /// A worker of more active requests is full.
+    ///     max_active_requests: u32,
+    /// }
+    ///
+    /// impl Default for Parameters {
+    ///     fn default() -> Self {
+    ///         Self { max_active_requests: 32 }
+    ///     }
+    /// }
+    /// ```
     type Parameters: DeserializeOwned + JsonSchema;
 
     /// The policy's name, such as `least-loaded`.
