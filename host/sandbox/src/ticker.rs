@@ -96,7 +96,7 @@ impl Ticker {
     pub(crate) fn watch(&self) {
         if !self.running() && !self.reported.swap(true, Ordering::Relaxed) {
             tracing::error!(
-                "the ticker of the sandbox has stopped: no deadline is enforced any more, only fuel; restart the process"
+                "the sandbox's ticker has stopped: no deadline is enforced any more, only fuel; restart the process"
             );
         }
     }

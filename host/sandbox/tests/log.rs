@@ -85,7 +85,8 @@ fn logged(slot: &mut GuestSlot, numbers: &[f64]) -> (Result<Vec<f64>, Fault>, Me
 fn logger() -> Policy {
     Policy {
         imports_log: true,
-        core: r#"(data (i32.const 1100) "line\nnext\1b[0m") (data (i32.const 1200) "\ff\fe") (data (i32.const 1300) "\c3\a4\c3\b6")"#
+        core: r#"(data (i32.const 1100) "line\nnext\1b[0m") (data (i32.const 1200) "\ff\fe")
+            (data (i32.const 1300) "\c3\a4\c3\b6")"#
             .into(),
         ..Policy::scorer(
             "(local.set $i (local.get $numbers))

@@ -152,7 +152,8 @@ fn a_broken_allocator_harms_its_own_call_alone() {
     let realloc = |body: &str| Policy {
         // The number 1 comes as a list of one number; the arguments of 13 rows come first.
         realloc: format!(
-            "(if (i32.eq (local.get $size) (i32.const 104)) (then {body})) (call $bump (local.get $align) (local.get $size))"
+            "(if (i32.eq (local.get $size) (i32.const 104)) (then {body}))
+             (call $bump (local.get $align) (local.get $size))"
         ),
         ..Policy::default()
     };
