@@ -9,7 +9,7 @@ const MAX_GROUPS: usize = 65_536;
 const MAX_PARENT_BYTES: usize = 256;
 /// How many groups one decision looks at while a sweep is under way: a decision has fuel for a bounded amount of work,
 /// and all groups at once are more than that.
-const SWEPT_AT_ONCE: usize = 256;
+const SWEPT_AT_ONCE: usize = 64;
 
 struct Group {
     worker: u32,
