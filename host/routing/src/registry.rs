@@ -112,7 +112,7 @@ impl Registry {
                 policy.configure(&partition, router_config, &parameters).map(Guest::Native).map_err(fail)
             }
             Kind::Component(artifact) => {
-                let policy = self.compile(sandbox, &artifact, limits.profile).map_err(fail)?;
+                let policy = self.compile(sandbox, &artifact, &limits).map_err(fail)?;
                 let name = instance.name.clone();
                 let router_config = *router_config;
                 let setup = GuestSetup { policy, instance: name, partition, router_config, parameters, limits };
@@ -142,14 +142,14 @@ impl Registry {
         }
     }
 
-    /// Compiles an artifact once for each profile.
-    fn compile(&self, sandbox: &Sandbox, artifact: &Artifact, profile: Profile) -> Result<Arc<CompiledPolicy>, String> {
+    /// Compiles an artifact once for each profile; the limits of the first instance bound its start.
+    fn compile(&self, sandbox: &Sandbox, artifact: &Artifact, limits: &Limits) -> Result<Arc<CompiledPolicy>, String> {
         let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (artifact.sha256_hex(), profile);
+        let key = (artifact.sha256_hex(), limits.profile);
         if let Some(policy) = compiled.get(&key) {
             return Ok(Arc::clone(policy));
         }
-        let policy = sandbox.load(artifact, profile).map_err(|error| error.to_string())?;
+        let policy = sandbox.load_with(artifact, limits).map_err(|error| error.to_string())?;
         compiled.insert(key, Arc::clone(&policy));
         Ok(policy)
     }
