@@ -4,8 +4,9 @@ use std::io;
 use std::path::PathBuf;
 
 use pointsman_build::BuildError;
+use pointsman_replay::{ReplayError, TraceError};
 use pointsman_routing::RouterError;
-use pointsman_routing::config::{Problem, Problems};
+use pointsman_routing::config::{OverrideError, Problem, Problems};
 use pointsman_sandbox::{LoadError, SandboxError, StartError};
 
 /// What the command can fail with.
@@ -23,6 +24,22 @@ pub(crate) enum CliError {
     Problems(#[from] Problems),
     #[error("{}", lines(.0))]
     Many(Vec<Problem>),
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    #[error(transparent)]
+    Override(#[from] OverrideError),
+    #[error("{option} says something of a router-policy file, and none is given; add --router-policy-config FILE")]
+    NeedsConfig { option: &'static str },
+    #[error("a replay of 0 requests shows nothing; give a --limit of at least 1")]
+    NoRequests,
+    #[error("the policy `default` takes no parameters; give them to dynamo-default-cost-fn, which has its rules")]
+    DefaultParameters,
+    #[error(
+        "there is no built-in policy `{name}`; give one of default, {}, or a file with --component", available.join(", ")
+    )]
+    UnknownBuiltIn { name: String, available: Vec<&'static str> },
     #[error("{policy} cannot start: {source}")]
     Start { policy: String, source: StartError },
     #[error("cannot write to standard output: {0}")]

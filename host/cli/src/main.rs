@@ -8,6 +8,7 @@ mod output;
 mod parameters;
 mod policy;
 mod register;
+mod replay;
 mod source;
 
 use std::io::Write;
@@ -31,6 +32,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Replay(Box<replay::Replay>),
     /// Builds, lists, inspects and tries out policies.
     #[command(subcommand)]
     Policy(policy::Command),
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_stderr();
     let result = match cli.command {
+        Command::Replay(command) => command.run(),
         Command::Policy(command) => command.run(),
         Command::Config(command) => command.run(),
     };

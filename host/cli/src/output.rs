@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
 
 /// Prints lines.
 pub(crate) fn text(text: &str) -> io::Result<()> {
@@ -13,8 +14,8 @@ pub(crate) fn text(text: &str) -> io::Result<()> {
 }
 
 /// Prints a JSON value on lines of its own.
-pub(crate) fn json(value: &serde_json::Value) -> io::Result<()> {
-    text(&format!("{value:#}"))
+pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
+    text(&serde_json::to_string_pretty(value)?)
 }
 
 /// A table of these columns, without rows yet; a column whose heading starts with `>` is flush right.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use pointsman_contract::Role;
-use pointsman_routing::config::{self, Component, Instance, InstanceKind, PolicyConfig, Problem, Roles, Selected};
+use pointsman_routing::config::{Component, Instance, InstanceKind, PolicyConfig, Problem, Roles, Selected};
 use pointsman_routing::{Provider, Router, RouterError};
-use pointsman_sandbox::{Artifact, Determinism, Profile, Sandbox, SandboxConfig};
+use pointsman_sandbox::{Artifact, Profile, Sandbox, SandboxConfig};
 
 use crate::error::CliError;
 use crate::register::Registration;
@@ -71,13 +71,7 @@ impl<'a> Checker<'a> {
         let built_in = pointsman_policies::all().iter();
         let types = built_in.map(|policy| (policy.name.to_owned(), Some(source::built_in(policy)))).collect();
         let mut problems = Vec::new();
-        let sandbox = match Sandbox::new(SandboxConfig {
-            guests: config.sandbox.guests,
-            determinism: match config.sandbox.determinism {
-                config::Determinism::Fast => Determinism::Fast,
-                config::Determinism::Portable => Determinism::Portable,
-            },
-        }) {
+        let sandbox = match Sandbox::new(config.sandbox.sandbox_config()) {
             Ok(sandbox) => sandbox,
             Err(error) => {
                 problems.push(problem(config, 0, "sandbox.guests", error.to_string()));

@@ -37,7 +37,7 @@ impl List {
             table.add_row([&manifest.name, &manifest.version, &stages.join(", "), &manifest.description]);
         }
         if self.json {
-            output::json(&values.into())?;
+            output::json(&values)?;
         } else {
             output::text(&output::rendered(&table))?;
         }
