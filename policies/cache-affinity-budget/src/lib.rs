@@ -3,7 +3,7 @@
 //!
 //! - scorer: load in KV blocks = `prefill_load_scale` × active prefill tokens / block size + decode cost blocks +
 //!   `decode_active_request_weight` × active requests. Both weights are the router's settings.
-//! - picker: of the rows at most `max_load_cost_delta_blocks` above the lowest load, the one with the greatest effective
+//! - picker: of the rows whose load is at most the lowest plus `max_load_cost_delta_blocks`, the one with the greatest effective
 //!   overlap, in which host memory and disk count by the router's weights. Equal overlaps take the lower load, then the
 //!   first row.
 //!
@@ -96,8 +96,8 @@ impl Picker for CacheAffinityBudget {
         let overlaps = workers.column(Signal::CacheEffectiveOverlapBlocks)?;
         let lowest = costs.iter().copied().fold(f64::INFINITY, f64::min);
 
-        let within = |cost: f64| cost - lowest <= self.max_load_cost_delta_blocks;
-        let rows = costs.iter().zip(overlaps).enumerate().filter(|(_, (cost, _))| within(**cost));
+        let most = lowest + self.max_load_cost_delta_blocks;
+        let rows = costs.iter().zip(overlaps).enumerate().filter(|(_, (cost, _))| **cost <= most);
         // The first of equal rows: `min_by` keeps it, `max_by` would keep the last.
         rows.min_by(|(_, (cost, overlap)), (_, (other_cost, other_overlap))| match other_overlap.total_cmp(overlap) {
             Ordering::Equal => cost.total_cmp(other_cost),
@@ -166,6 +166,13 @@ mod tests {
     fn a_prefix_beyond_the_budget_does_not_count() {
         assert_eq!(pick(39.0, &[(80.0, 50.0), (0.0, 10.0)]), 1);
         assert_eq!(pick(0.0, &[(80.0, 11.0), (0.0, 10.0), (3.0, 10.0)]), 2);
+    }
+
+    #[test]
+    fn the_budget_is_added_to_the_lowest_load() {
+        // In f64, 0.1 + 0.2 is this load, and this load less 0.1 is more than 0.2.
+        assert_eq!(pick(0.2, &[(0.0, 0.1), (8.0, 0.30000000000000004)]), 1);
+        assert_eq!(pick(0.2, &[(0.0, 0.1), (8.0, 0.3000000000000001)]), 0);
     }
 
     #[test]
