@@ -1,4 +1,4 @@
-//! Which worker each group is bound to, in bounded space and with bounded work for each decision.
+//! Which worker and rank each group is bound to, in bounded space and with bounded work for each decision.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,6 +12,7 @@ const MAX_PARENT_BYTES: usize = 256;
 const SWEPT_AT_ONCE: usize = 64;
 
 struct Group {
+    /// The number that stands for the worker and its rank.
     worker: u32,
     last_used_ms: f64,
 }
@@ -69,7 +70,7 @@ impl Groups {
         }
     }
 
-    /// The worker that the group is bound to. The group counts as used.
+    /// The number of the worker and rank that the group is bound to. The group counts as used.
     pub(crate) fn touch(&mut self, parent: &str, now_ms: f64) -> Option<u32> {
         let key = self.key(parent)?;
         let (swept_ms, ttl_ms) = (self.swept_ms.unwrap_or(now_ms), self.ttl_ms);

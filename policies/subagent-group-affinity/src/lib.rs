@@ -1,14 +1,17 @@
 //! The subagents of one session share a worker, and with it the prefix that they share: Dynamo's example
 //! `subagent-group-affinity`.
 //!
-//! A group is all requests with the same parent session. The worker that the group prefers is the one that its last
-//! request took, or for a new group the request's own affinity target; without a parent the affinity target alone.
+//! A group is all requests with the same parent session. What the group prefers is the row that its last request took,
+//! one rank of one worker; for a new group it is the request's own affinity target, which may be all ranks of a worker.
+//! Without a parent it is the affinity target alone.
 //!
-//! - The preferred worker, its least loaded rank, keeps the request while it has at most `max_active_requests`. Above
-//!   that the request moves to the least loaded other worker, if that has strictly fewer: moving to an equal one would
-//!   send the group back and forth.
-//! - No preferred worker among the rows: the least loaded.
-//! - The group is then bound to the worker taken. A decision with one row was the host's, so it does not bind.
+//! - The preferred row, of several the least loaded, keeps the request while it has at most `max_active_requests`. Above
+//!   that the request moves to the least loaded row that is not preferred, if that has strictly fewer: moving to an equal
+//!   one would send the group back and forth.
+//! - No preferred row among the candidates: the least loaded.
+//! - The group is then bound to the row taken, worker and rank, because each rank has a KV cache of its own. So another
+//!   rank of the same worker is to a bound group what any other worker is. A decision with one row was the host's, so
+//!   it does not bind.
 //!
 //! Load is active requests; ties take the first row. Wants soft session affinity: with hard affinity a bound session is
 //! pinned and never joins its group.
@@ -35,7 +38,7 @@ use serde::Deserialize;
 /// The parameters.
 #[derive(Deserialize, JsonSchema)]
 pub struct Parameters {
-    /// The most active requests at which a worker keeps its group.
+    /// The most active requests at which a worker's rank keeps its group.
     max_active_requests: u64,
     /// The seconds without a request after which a group is forgotten.
     #[schemars(range(min = 1))]
@@ -205,6 +208,21 @@ mod tests {
         assert_eq!(row(&[(29, 3.0), (41, 3.0)], 1..2), 1);
         assert_eq!(row(&[(29, 2.0), (41, 3.0)], 1..2), 0);
         assert_eq!(row(&[(29, 2.0), (41, 1.0), (57, 3.0)], 0..0), 1);
+    }
+
+    #[test]
+    fn a_group_is_bound_to_one_rank_and_another_rank_is_as_another_worker() {
+        let mut guest = guest(1);
+        // Ranks 0 and 1 of one worker are numbers 29 and 41; 57 is another worker.
+        let mut row = |loads: [f64; 3], target: Range<usize>| {
+            let table = table(&[(29, loads[0]), (41, loads[1]), (57, loads[2])]).affinity_target(target);
+            guest.decide(&table.text("session.parent-id", "parent")).unwrap().unwrap().row
+        };
+        assert_eq!(row([2.0, 1.0, 0.0], 0..2), 1, "a new group takes its target's least loaded rank");
+        assert_eq!(row([0.0, 1.0, 0.0], 0..2), 1, "and keeps that rank, not the target's least loaded one");
+        assert_eq!(row([2.0, 2.0, 2.0], 0..2), 1, "another rank of the worker has to have strictly fewer");
+        assert_eq!(row([1.0, 2.0, 1.0], 0..2), 0, "and then takes the group before a later worker with as many");
+        assert_eq!(row([1.0, 0.0, 0.0], 0..2), 0);
     }
 
     #[test]
