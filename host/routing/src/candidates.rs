@@ -9,7 +9,7 @@ use crate::request::{Request, WorkerOverlap};
 use crate::reservation::Reservations;
 use crate::table::{Rows, Source};
 use crate::vocabulary::{SignalId, TextId, Vocabulary};
-use crate::worker::WorkerTable;
+use crate::worker::{WorkerTable, one_nan};
 
 /// What this request means for each row of the table; buffers that live from decision to decision.
 #[derive(Debug, Default)]
@@ -92,7 +92,8 @@ impl Candidates<'_> {
         let start = out.len();
         out.resize(start + rows.len(), absent);
         let Some(column) = out.get_mut(start..) else { return };
-        let value_at = |place: u32| self.request.overlaps.get(place as usize).map_or(absent, &value);
+        let value_at =
+            |place: u32| self.request.overlaps.get(place as usize).map_or(absent, |overlap| one_nan(value(overlap)));
         match rows {
             Rows::All(_) => {
                 for (row, place) in &self.projection.overlaps {
@@ -188,14 +189,14 @@ impl Source for Candidates<'_> {
         let request = self.request;
         let flag = |set: bool| f64::from(u8::from(set));
         match fact {
-            Fact::NowMs => request.now_ms,
+            Fact::NowMs => one_nan(request.now_ms),
             Fact::PromptTokens => request.prompt_tokens as f64,
             Fact::Blocks => request.blocks(self.block_size) as f64,
             Fact::TracksPrefillTokens => flag(request.tracks_prefill_tokens),
             Fact::ExpectedOutputTokens => request.expected_output_tokens.map_or(missing(), f64::from),
-            Fact::PriorityJump => request.priority_jump,
+            Fact::PriorityJump => one_nan(request.priority_jump),
             Fact::StrictPriority => f64::from(request.strict_priority),
-            Fact::RouterTemperature => request.router_temperature.unwrap_or(missing()),
+            Fact::RouterTemperature => request.router_temperature.map_or(missing(), one_nan),
             Fact::Pinned => flag(eligibility::pin(request).is_some()),
             Fact::HasTierMatches => flag(self.projection.tier_matches),
             Fact::SessionFinal => request.session.and_then(|session| session.last).map_or(missing(), flag),

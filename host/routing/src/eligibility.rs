@@ -63,8 +63,21 @@ pub(crate) fn pin(request: &Request<'_>) -> Option<WorkerKey> {
     })
 }
 
+/// The rows of the affinity target among `rows`, which are sorted, or all of them where there is none.
+pub(crate) fn narrow_to_target<'a>(table: &WorkerTable, request: &Request<'_>, rows: &'a [u32]) -> &'a [u32] {
+    let Some(target) = request.affinity else { return rows };
+    let target = table.rows_of(target.worker, target.rank);
+    let first = rows.partition_point(|row| *row < target.start);
+    let end = rows.partition_point(|row| *row < target.end);
+    rows.get(first..end).filter(|rows| !rows.is_empty()).unwrap_or(rows)
+}
+
 fn pinned(table: &WorkerTable, request: &Request<'_>, pin: WorkerKey) -> Result<u32, DecideError> {
-    if !contains(request.allowed, pin.worker) {
+    // A pin beside a hard affinity target is that target or an error.
+    let other = request.affinity.is_some_and(|affinity| {
+        affinity.hard && (affinity.worker != pin.worker || affinity.rank.is_some_and(|rank| rank != pin.rank))
+    });
+    if other || !contains(request.allowed, pin.worker) {
         return Err(DecideError::PinnedWorkerNotAllowed { worker: pin.worker });
     }
     let worker = table.workers.get(&pin.worker).filter(|worker| eligible_but_for_overload(worker, request));
@@ -209,6 +222,16 @@ mod tests {
             DecideError::PinnedWorkerNotAllowed { worker: 2 },
             "the allow-list before overload"
         );
+    }
+
+    #[test]
+    fn a_pin_must_agree_with_a_hard_target() {
+        let table = table();
+        let both = |worker, rank| Request { pinned: Some(WorkerKey::new(1, 1)), ..affinity(worker, rank, true) };
+        assert_eq!(rows(&table, &both(1, None), false).unwrap(), [(1, 1)]);
+        let refused = DecideError::PinnedWorkerNotAllowed { worker: 1 };
+        assert_eq!(rows(&table, &both(2, None), false).unwrap_err(), refused);
+        assert_eq!(rows(&table, &both(1, Some(0)), false).unwrap_err(), refused);
     }
 
     #[test]

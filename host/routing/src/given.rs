@@ -7,8 +7,8 @@ use pointsman_sandbox::{Outcome, Sandbox};
 
 use crate::config::Instance;
 use crate::error::RouterError;
-use crate::pipeline::{Explanation, Failure, Member, Pipeline, StageMode, Then};
-use crate::registry::{Provider, Registry};
+use crate::pipeline::{Explanation, Failure, Member, Pipeline, StageFault, StageMode, Then};
+use crate::registry::{Provider, Registry, type_name};
 use crate::router::{InstanceSpec, PartitionKey};
 use crate::table::{Rows, Source};
 use crate::vocabulary::{Plan, SignalId, Stage, TextId, Vocabulary};
@@ -78,7 +78,7 @@ impl GivenTable {
         let limits = instance.limits.resolve();
         let guest = registry.guest(sandbox, &instance, policy.partition, &policy.router_config, limits)?;
         let member = Member::new(instance.name.clone(), guest, instance.on_fault, &vocabulary).map_err(|message| {
-            RouterError::Provider { instance: instance.name.clone(), policy_type: instance.name.clone(), message }
+            RouterError::Provider { instance: instance.name.clone(), policy_type: type_name(&instance.kind), message }
         })?;
         let select = member.plans.select.clone();
         let mut pipeline = Pipeline::single(member, StageMode::Separate);
@@ -118,6 +118,9 @@ impl GivenTable {
             let signals: Vec<&str> = pointsman_contract::Signal::ALL.iter().map(|signal| signal.name()).collect();
             return unknown("signal", name, &signals);
         }
+        if let Some((name, value, range)) = self.facts.iter().find_map(|(name, value)| self.out_of_range(name, *value)) {
+            return Err(RouterError::Config(format!("the fact `{name}` is {value}; a host sends {range}")));
+        }
         let twice = self.workers.iter().zip(self.workers.iter().skip(1)).find(|((a, _), (b, _))| a == b);
         match twice {
             Some(((key, _), _)) => {
@@ -128,6 +131,38 @@ impl GivenTable {
             }
             None => Ok(()),
         }
+    }
+}
+
+impl GivenTable {
+    /// A fact that no host sends, with what one would send.
+    fn out_of_range<'a>(&self, name: &'a str, value: f64) -> Option<(&'a str, f64, String)> {
+        let rows = self.workers.len() as f64;
+        let first = self.fact(Fact::AffinityFirst);
+        let whole = |most: f64| value.is_nan() || (value >= 0.0 && value <= most && value.fract() == 0.0);
+        let (fine, range) = match Fact::from_name(name)? {
+            Fact::AffinityFirst => (whole(rows - 1.0), format!("a row from 0 to {}", rows - 1.0)),
+            Fact::AffinityRows if value > 0.0 && first.is_nan() => {
+                (false, "rows only with `request.affinity-first`".to_owned())
+            }
+            Fact::AffinityRows => {
+                let most = if first.is_nan() { 0.0 } else { rows - first };
+                (whole(most), format!("whole rows from the first of the target on, here 0 to {most}"))
+            }
+            Fact::Pinned | Fact::HasTierMatches | Fact::TracksPrefillTokens | Fact::SessionFinal => {
+                (whole(1.0), "0 or 1".to_owned())
+            }
+            Fact::SessionTrigger => (whole(2.0), "0, 1 or 2".to_owned()),
+            Fact::PromptTokens | Fact::Blocks | Fact::ExpectedOutputTokens | Fact::StrictPriority => {
+                (whole(f64::MAX), "a whole number of at least 0".to_owned())
+            }
+            Fact::NowMs | Fact::PriorityJump | Fact::RouterTemperature => (true, String::new()),
+        };
+        (!fine).then_some((name, value, range))
+    }
+
+    fn fact(&self, fact: Fact) -> f64 {
+        self.facts.iter().find(|(name, _)| name == fact.name()).map_or_else(|| fact.absent(), |(_, value)| *value)
     }
 }
 
@@ -147,14 +182,14 @@ impl GivenSource<'_> {
         let columns = columns.collect();
         let mut explanation = Explanation::default();
         let decided = pipeline.decide(self, rows, Some(&mut explanation));
-        let Explanation { kept, costs } = explanation;
+        let Explanation { kept, costs, fuel } = explanation;
         let mut answer = GivenAnswer {
             row: None,
             worker: None,
             cost: None,
             outcome: Outcome::Ok.as_str(),
             message: None,
-            fuel: None,
+            fuel,
             kept,
             columns,
             costs,
@@ -166,11 +201,13 @@ impl GivenSource<'_> {
                 answer.cost = Some(decided.cost);
                 answer.fuel = decided.fuel;
             }
-            Err(Failure::Filtered) => answer.outcome = crate::DecideError::AllEligibleWorkersFiltered.name(),
-            Err(Failure::Fault { stage, fault, then, .. }) => {
-                answer.outcome = fault.outcome.as_str();
-                answer.message = Some(describe_fault(stage, &fault.message, then));
-            }
+            Err(Failure { then, faults }) => match faults.into_iter().next() {
+                None => answer.outcome = crate::DecideError::AllEligibleWorkersFiltered.name(),
+                Some(StageFault { stage, fault, .. }) => {
+                    answer.outcome = fault.outcome.as_str();
+                    answer.message = Some(describe_fault(stage, &fault.message, then));
+                }
+            },
         }
         answer
     }
@@ -180,13 +217,14 @@ fn describe_fault(stage: Stage, message: &str, then: Then) -> String {
     let then = match then {
         Then::Refuse => "a router would refuse the request",
         Then::FallBack => "a router would let the default decide among the kept rows",
+        Then::Filtered => "the filter, asked once more, kept no row",
     };
     format!("stage {stage}: {message}; {then}")
 }
 
 impl Source for GivenSource<'_> {
     fn fact(&self, fact: Fact) -> f64 {
-        self.table.facts.iter().find(|(name, _)| name == fact.name()).map_or_else(|| fact.absent(), |(_, value)| *value)
+        self.table.fact(fact)
     }
 
     fn text(&self, text: TextId) -> Option<&str> {

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pointsman_sandbox::Outcome;
+use pointsman_sandbox::{Fault, Outcome};
 
 use crate::candidates::{Candidates, Needs, Projection};
 use crate::eligibility::{self, Eligible};
 use crate::error::{DecideError, RouterError};
-use crate::pipeline::{Answer, Failure, Pipeline, Then};
+use crate::pipeline::{Answer, Failure, Pipeline, StageFault, Then};
 use crate::request::Request;
 use crate::reservation::{ReservationId, Reservations};
 use crate::router::PartitionKey;
@@ -249,24 +249,39 @@ impl State {
         };
         match policy.decide(&candidates, rows, None) {
             Ok(answer) => self.decision(partition, request, answer, Outcome::Ok),
-            Err(Failure::Filtered) => Err(DecideError::AllEligibleWorkersFiltered),
-            Err(Failure::Fault { stage, instance, fault, then }) => {
-                if let Some(count) = self.counts.faults.get_mut(fault.outcome as usize) {
-                    *count += 1;
-                }
-                tracing::warn!(instance, %stage, outcome = %fault.outcome, message = fault.message, "a policy failed");
-                match then {
-                    Then::FallBack if self.fallback.is_some() => self.fall_back(partition, request, fault.outcome),
-                    _ => {
-                        let (outcome, message) = (fault.outcome, fault.message);
-                        Err(DecideError::Refused { outcome, stage, instance, message })
+            Err(Failure { then, faults }) => {
+                for StageFault { stage, instance, fault } in &faults {
+                    if let Some(count) = self.counts.faults.get_mut(fault.outcome as usize) {
+                        *count += 1;
                     }
+                    tracing::warn!(instance, %stage, outcome = %fault.outcome, message = fault.message, "a policy failed");
                 }
+                self.after_failure(partition, request, then, faults)
             }
         }
     }
 
-    /// The native default decides among the rows that the policy's filters kept.
+    fn after_failure(
+        &mut self,
+        partition: &Partition,
+        request: &Request<'_>,
+        then: Then,
+        faults: Vec<StageFault>,
+    ) -> Result<Decision, DecideError> {
+        let first = faults.into_iter().next();
+        match (then, first) {
+            (Then::Filtered, _) | (_, None) => Err(DecideError::AllEligibleWorkersFiltered),
+            (Then::FallBack, Some(first)) if self.fallback.is_some() => {
+                self.fall_back(partition, request, first.fault.outcome)
+            }
+            (_, Some(StageFault { stage, instance, fault: Fault { outcome, message } })) => {
+                Err(DecideError::Refused { outcome, stage, instance, message })
+            }
+        }
+    }
+
+    /// The native default decides among the rows that the policy's filters kept; an affinity target among them comes
+    /// first, as where the default is the policy.
     fn fall_back(
         &mut self,
         partition: &Partition,
@@ -278,7 +293,8 @@ impl State {
         let Self { table, projection, policy, fallback, .. } = self;
         let candidates = candidates(table, projection, request, partition);
         let Some(fallback) = fallback else { return Err(DecideError::NoEndpoints) };
-        match fallback.decide(&candidates, Rows::Some(policy.kept()), None) {
+        let kept = eligibility::narrow_to_target(table, request, policy.kept());
+        match fallback.decide(&candidates, Rows::Some(kept), None) {
             Ok(answer) => self.decision(partition, request, Answer { fuel: None, ..answer }, outcome),
             Err(_) => Err(DecideError::NoEndpoints),
         }

@@ -73,26 +73,30 @@ pub(crate) struct Answer {
 
 /// Why a policy gave no row.
 #[derive(Debug)]
-pub(crate) enum Failure {
-    /// Its filters kept none.
-    Filtered,
-    /// It failed.
-    Fault {
-        stage: Stage,
-        instance: String,
-        fault: Fault,
-        /// What the host does now.
-        then: Then,
-    },
+pub(crate) struct Failure {
+    /// What the host does now.
+    pub(crate) then: Then,
+    /// What went wrong, in order; empty where the filters kept no row and nothing else happened.
+    pub(crate) faults: Vec<StageFault>,
 }
 
-/// What follows a fault.
+/// A fault and where it happened.
+#[derive(Clone, Debug)]
+pub(crate) struct StageFault {
+    pub(crate) stage: Stage,
+    pub(crate) instance: String,
+    pub(crate) fault: Fault,
+}
+
+/// What follows where a policy gave no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// The request is refused.
+    /// The request is refused, with the first fault.
     Refuse,
     /// The native default decides among the rows that [`Pipeline::kept`] holds.
     FallBack,
+    /// The filters kept no row: an answer, whatever else went wrong.
+    Filtered,
 }
 
 /// What every stage saw and answered, for a person who asks why.
@@ -100,8 +104,10 @@ pub(crate) enum Then {
 pub struct Explanation {
     /// The rows that every filter kept.
     pub kept: Vec<u32>,
-    /// The scorers' costs, one list for each scorer, one cost for each kept row.
+    /// The scorers' costs, one list for each scorer, one cost for each kept row; also those that are refused.
     pub costs: Vec<Vec<f64>>,
+    /// Fuel of the stages so far.
+    pub fuel: Option<u64>,
 }
 
 impl Pipeline {
@@ -177,7 +183,7 @@ impl Pipeline {
 
     fn decide_fused(&mut self, source: &impl Source, rows: Rows<'_>) -> Result<Answer, Failure> {
         let Self { members, scratch, .. } = self;
-        let Some(member) = members.first_mut() else { return Err(Failure::Filtered) };
+        let Some(member) = members.first_mut() else { return Err(Failure::filtered(Vec::new())) };
         let args = scratch.packed.fill(source, &member.plans.select, rows, &[]);
         let selection = member.guest.select(args).and_then(|selection| match selection {
             Some(answer) if answer.row as usize >= rows.len() => Err(row_out_of_range(answer.row, rows.len())),
@@ -189,7 +195,7 @@ impl Pipeline {
                 let row = rows.get(answer.row).unwrap_or_default();
                 Ok(Answer { row, cost: answer.cost, fuel: member.guest.fuel_used() })
             }
-            Ok(None) => Err(Failure::Filtered),
+            Ok(None) => Err(Failure::filtered(Vec::new())),
             Err(fault) => Err(self.after_fused_fault(source, rows, fault)),
         }
     }
@@ -198,11 +204,15 @@ impl Pipeline {
     fn after_fused_fault(&mut self, source: &impl Source, rows: Rows<'_>, fault: Fault) -> Failure {
         self.scratch.rows.clear();
         self.scratch.rows.extend(rows.iter());
-        let then = if self.filters.is_empty() { self.then(0) } else { self.ask_filter_again(source, 0) };
-        if then == Then::FallBack && self.scratch.rows.is_empty() {
-            return Failure::Filtered;
+        let mut faults = vec![self.stage_fault(0, Stage::Select, fault)];
+        let then = match self.otherwise(0) {
+            Then::FallBack if !self.filters.is_empty() => self.ask_filter_again(source, 0, &mut faults),
+            then => then,
+        };
+        match then {
+            Then::FallBack if self.scratch.rows.is_empty() => Failure::filtered(faults),
+            then => Failure { then, faults },
         }
-        self.fault(0, Stage::Select, fault, then)
     }
 
     fn decide_by_stages(
@@ -223,31 +233,30 @@ impl Pipeline {
         let Scratch { rows, costs, .. } = &self.scratch;
         match (rows.get(row as usize), costs.get(row as usize)) {
             (Some(row), Some(cost)) => Ok(Answer { row: *row, cost: *cost, fuel }),
-            _ => Err(Failure::Filtered),
+            _ => Err(Failure::filtered(Vec::new())),
         }
     }
 
     /// Runs the filters over the rows that are left, in order, until none is left.
     fn filter(&mut self, source: &impl Source, fuel: &mut Option<u64>) -> Result<(), Failure> {
-        let mut failed = None;
+        let mut faults = Vec::new();
         for index in 0..self.filters.len() {
             let Some(place) = self.filters.get(index).copied() else { continue };
             match self.keep(source, place) {
                 Ok(()) => self.add_fuel(place, fuel),
-                Err(fault) => match self.ask_filter_again(source, place) {
-                    Then::Refuse => return Err(self.fault(place, Stage::Filter, fault, Then::Refuse)),
+                Err(fault) => {
+                    faults.push(self.stage_fault(place, Stage::Filter, fault));
                     // Every filter decides which rows the default may take, so those that are left still run.
-                    Then::FallBack => failed = failed.or(Some((place, fault))),
-                },
+                    if self.after_filter_fault(source, place, &mut faults) == Then::Refuse {
+                        return Err(Failure { then: Then::Refuse, faults });
+                    }
+                }
             }
             if self.scratch.rows.is_empty() {
-                return Err(Failure::Filtered);
+                return Err(Failure::filtered(faults));
             }
         }
-        match failed {
-            None => Ok(()),
-            Some((place, fault)) => Err(self.fault(place, Stage::Filter, fault, Then::FallBack)),
-        }
+        if faults.is_empty() { Ok(()) } else { Err(Failure { then: Then::FallBack, faults }) }
     }
 
     /// Asks one filter and drops the rows that it rejects.
@@ -261,12 +270,17 @@ impl Pipeline {
         Ok(())
     }
 
+    /// What follows a fault of the filter itself: with `reject` for everything nobody is asked again.
+    fn after_filter_fault(&mut self, source: &impl Source, place: usize, faults: &mut Vec<StageFault>) -> Then {
+        let on_fault = self.members.get(place).map(|member| member.on_fault);
+        let all = OnFault { filter: FaultAction::Reject, otherwise: FaultAction::Reject };
+        if on_fault == Some(all) { Then::Refuse } else { self.ask_filter_again(source, place, faults) }
+    }
+
     /// A filter is a hard rule: before the default may decide, the filter has to say which rows it keeps.
-    fn ask_filter_again(&mut self, source: &impl Source, place: usize) -> Then {
-        let then = self.then(place);
-        if then == Then::Refuse || self.keep(source, place).is_ok() {
-            return then;
-        }
+    fn ask_filter_again(&mut self, source: &impl Source, place: usize, faults: &mut Vec<StageFault>) -> Then {
+        let Err(again) = self.keep(source, place) else { return Then::FallBack };
+        faults.push(self.stage_fault(place, Stage::Filter, again));
         match self.members.get(place).map(|member| member.on_fault.filter) {
             Some(FaultAction::Fallback | FaultAction::LastGood) => Then::FallBack,
             Some(FaultAction::Reject) | None => Then::Refuse,
@@ -284,12 +298,15 @@ impl Pipeline {
         self.scratch.costs.resize(self.scratch.rows.len(), 0.0);
         for index in 0..self.scorers.len() {
             let Some(place) = self.scorers.get(index).copied() else { continue };
-            if let Err(fault) = self.add_costs(source, place) {
-                return Err(self.fault(place, Stage::Score, fault, self.then(place)));
-            }
+            self.scratch.contribution.clear();
+            let added = self.add_costs(source, place);
             self.add_fuel(place, fuel);
             if let Some(explanation) = explain.as_deref_mut() {
                 explanation.costs.push(self.scratch.contribution.clone());
+                explanation.fuel = *fuel;
+            }
+            if let Err(fault) = added {
+                return Err(self.failure(place, Stage::Score, fault));
             }
         }
         Ok(())
@@ -322,9 +339,9 @@ impl Pipeline {
             }
             Ok(row) => {
                 let fault = row_out_of_range(row, scratch.rows.len());
-                Err(self.fault(place, Stage::Pick, fault, self.then(place)))
+                Err(self.failure(place, Stage::Pick, fault))
             }
-            Err(fault) => Err(self.fault(place, Stage::Pick, fault, self.then(place))),
+            Err(fault) => Err(self.failure(place, Stage::Pick, fault)),
         }
     }
 
@@ -333,7 +350,8 @@ impl Pipeline {
         *fuel = fuel.zip(used).map(|(a, b)| a + b).or(*fuel).or(used);
     }
 
-    fn then(&self, place: usize) -> Then {
+    /// What follows a fault of another stage than the filter.
+    fn otherwise(&self, place: usize) -> Then {
         match self.members.get(place).map(|member| member.on_fault.otherwise) {
             Some(FaultAction::Reject) => Then::Refuse,
             // No instance has an earlier version yet, and without one `last-good` is `fallback`.
@@ -341,9 +359,19 @@ impl Pipeline {
         }
     }
 
-    fn fault(&self, place: usize, stage: Stage, fault: Fault, then: Then) -> Failure {
+    fn failure(&self, place: usize, stage: Stage, fault: Fault) -> Failure {
+        Failure { then: self.otherwise(place), faults: vec![self.stage_fault(place, stage, fault)] }
+    }
+
+    fn stage_fault(&self, place: usize, stage: Stage, fault: Fault) -> StageFault {
         let instance = self.members.get(place).map_or_else(String::new, |member| member.instance.clone());
-        Failure::Fault { stage, instance, fault, then }
+        StageFault { stage, instance, fault }
+    }
+}
+
+impl Failure {
+    const fn filtered(faults: Vec<StageFault>) -> Self {
+        Self { then: Then::Filtered, faults }
     }
 }
 

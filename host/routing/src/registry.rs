@@ -1,7 +1,6 @@
 //! Policy types by name, and what it takes to make a guest of one.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pointsman_contract::{Partition, RouterConfig};
@@ -70,22 +69,18 @@ impl Registry {
     }
 
     /// Registers the file of an entry in `components[]`, checked against its digest where it has one.
-    pub(crate) fn register_component(&mut self, component: &Component) -> Result<(), RouterError> {
-        let name = component.type_name.as_str();
-        let fail = |message| RouterError::Provider {
-            instance: "components[]".to_owned(),
-            policy_type: name.to_owned(),
-            message,
-        };
-        let artifact = Artifact::from_file(&component.path).map_err(|error| fail(error.to_string()))?;
+    pub(crate) fn register_component(&mut self, file: &str, component: &Component) -> Result<(), RouterError> {
+        let place = format!("{file}:{}: component `{}`", component.line, component.type_name);
+        let artifact = Artifact::from_file(&component.path)
+            .map_err(|error| RouterError::Config(format!("{place}: {error}")))?;
         let found = artifact.sha256_hex();
         if let Some(digest) = component.digest.as_ref().filter(|digest| **digest != found) {
             let path = component.path.display();
-            return Err(fail(format!(
-                "{path} has digest sha256:{found}, not sha256:{digest}; deploy the pinned file or change the pin"
+            return Err(RouterError::Config(format!(
+                "{place}: {path} has digest sha256:{found}, not sha256:{digest}; deploy the pinned file or change the pin"
             )));
         }
-        self.register(name, Provider::component(artifact))
+        self.register(&component.type_name, Provider::component(artifact))
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
@@ -155,10 +150,11 @@ impl Registry {
     }
 }
 
-fn type_name(kind: &InstanceKind) -> String {
+/// The name of an instance's type, for messages.
+pub(crate) fn type_name(kind: &InstanceKind) -> String {
     match kind {
         InstanceKind::Type(name) => name.clone(),
-        InstanceKind::Component(path) => PathBuf::from(path).display().to_string(),
+        InstanceKind::Component(path) => path.display().to_string(),
         InstanceKind::Pipeline { .. } => "pipeline".to_owned(),
     }
 }

@@ -14,7 +14,7 @@ use crate::error::RouterError;
 use crate::guest::Guest;
 use crate::partition::Partition;
 use crate::pipeline::{Member, Pipeline, StageMode};
-use crate::registry::{DEFAULT, Provider, Registry, listed};
+use crate::registry::{DEFAULT, Provider, Registry, listed, type_name};
 use crate::vocabulary::{Stage, Vocabulary};
 
 /// Which routing partition: model, routing group and what its workers do.
@@ -182,15 +182,24 @@ impl RouterBuilder {
 
     /// Adds the signal `metric.<name>`, set by [`Partition::set_metric`].
     #[must_use]
-    pub fn metric(mut self, name: &str) -> Self {
-        self.vocabulary.extras.push(format!("metric.{name}"));
-        self
+    pub fn metric(self, name: &str) -> Self {
+        self.extra("metric", name)
     }
 
     /// Adds the signal `label.<name>`, taken from the labels of [`crate::WorkerConfig`].
     #[must_use]
-    pub fn label(mut self, name: &str) -> Self {
-        self.vocabulary.extras.push(format!("label.{name}"));
+    pub fn label(self, name: &str) -> Self {
+        self.extra("label", name)
+    }
+
+    fn extra(mut self, kind: &str, name: &str) -> Self {
+        let signal = format!("{kind}.{name}");
+        if name.is_empty() || self.vocabulary.extras.contains(&signal) {
+            let message = format!("the signal `{signal}` is empty or added twice; add each {kind} once, by its name");
+            self.errors.push(RouterError::Config(message));
+        } else {
+            self.vocabulary.extras.push(signal);
+        }
         self
     }
 
@@ -213,7 +222,7 @@ impl RouterBuilder {
         if let Some(config) = &self.config {
             config.check_types(&self.registry.names()).map_err(|problems| RouterError::Config(problems.to_string()))?;
             for component in &config.components {
-                self.registry.register_component(component)?;
+                self.registry.register_component(&config.file, component)?;
             }
             let RouterConfig { host_cache_hit_weight, disk_cache_hit_weight, .. } = &mut self.router_config;
             *host_cache_hit_weight = config.router.host_cache_hit_weight.unwrap_or(*host_cache_hit_weight);
@@ -392,16 +401,16 @@ impl Router {
         let partition = self.contract_partition(&instance.name, key, block_size);
         let guest = self.registry.guest(&self.sandbox, instance, partition, &self.router_config, limits)?;
         Member::new(instance.name.clone(), guest, instance.on_fault, &self.vocabulary)
-            .map_err(|message| provider_error(&instance.name, message))
+            .map_err(|message| provider_error(&instance.name, &type_name(&instance.kind), message))
     }
 
     fn default_pipeline(&self, key: &PartitionKey, block_size: u32) -> Result<Pipeline, RouterError> {
         let policy = native::native::<dynamo_default_cost_fn::DynamoDefaultCostFn>();
         let partition = self.contract_partition(DEFAULT, key, block_size);
         let guest = native::NativePolicy::configure(&policy, &partition, &self.router_config, "{}")
-            .map_err(|message| provider_error(DEFAULT, message))?;
+            .map_err(|message| provider_error(DEFAULT, DEFAULT, message))?;
         let member = Member::new(DEFAULT.to_owned(), Guest::Native(guest), OnFault::default(), &self.vocabulary)
-            .map_err(|message| provider_error(DEFAULT, message))?;
+            .map_err(|message| provider_error(DEFAULT, DEFAULT, message))?;
         Ok(Pipeline::single(member, self.mode))
     }
 
@@ -416,8 +425,8 @@ impl Router {
     }
 }
 
-fn provider_error(instance: &str, message: String) -> RouterError {
-    RouterError::Provider { instance: instance.to_owned(), policy_type: instance.to_owned(), message }
+fn provider_error(instance: &str, policy_type: &str, message: String) -> RouterError {
+    RouterError::Provider { instance: instance.to_owned(), policy_type: policy_type.to_owned(), message }
 }
 
 /// The seed of one guest: the first four bytes, little-endian, of SHA-256 over the host's seed (u64, little-endian),

@@ -168,7 +168,8 @@ impl WorkerTable {
             self.max_num_batched_tokens[row] = config.max_num_batched_tokens.map_or(missing(), |tokens| tokens as f64);
             for (extra, name) in self.extras.iter_mut().zip(&vocabulary.extras) {
                 if let Some(label) = name.strip_prefix("label.") {
-                    extra[row] = config.labels.iter().find(|(name, _)| name == label).map_or(missing(), |(_, v)| *v);
+                    let value = config.labels.iter().find(|(name, _)| name == label).map(|(_, value)| *value);
+                    extra[row] = value.map_or(missing(), one_nan);
                 }
             }
         }
@@ -222,7 +223,7 @@ impl WorkerTable {
     pub(crate) fn set_extra(&mut self, key: WorkerKey, extra: usize, value: f64) -> bool {
         let row = self.row(key).map(|row| row as usize);
         let Some(cell) = row.and_then(|row| self.extras.get_mut(extra)?.get_mut(row)) else { return false };
-        *cell = if value.is_nan() { missing() } else { value };
+        *cell = one_nan(value);
         true
     }
 
@@ -280,6 +281,11 @@ impl WorkerTable {
         self.unknown_loads = self.load_available.iter().filter(|known| **known == 0.0).count();
         self.restricted_rows = self.restricted.iter().filter(|restricted| **restricted).count();
     }
+}
+
+/// The value, with the one bit pattern of a missing value for any NaN.
+pub(crate) fn one_nan(value: f64) -> f64 {
+    if value.is_nan() { missing() } else { value }
 }
 
 #[cfg(test)]

@@ -312,6 +312,18 @@ fn an_operators_metric_and_label_are_signals() {
 }
 
 #[test]
+fn any_nan_arrives_as_the_one_missing_value() {
+    let odd = f64::from_bits(0xfff8_0000_0000_0001);
+    let request = Request { now_ms: odd, priority_jump: odd, router_temperature: Some(odd), ..Request::default() };
+    for name in [Fact::NowMs, Fact::PriorityJump, Fact::RouterTemperature] {
+        assert_eq!(fact(name, &request), MISSING, "{}", name.name());
+    }
+    let overlaps = [WorkerOverlap { device_blocks: odd, ..overlap(1, 0.0, 0.0, 0.0) }];
+    let request = Request { overlaps: &overlaps, ..Request::default() };
+    assert_eq!(column(Signal::CacheDeviceOverlapBlocks, &request, no_preparation)[0].to_bits(), MISSING);
+}
+
+#[test]
 fn worker_numbers_stay_while_workers_come_and_go() {
     let mut inputs = reads(&[], &[], &[]);
     inputs.workers = true;

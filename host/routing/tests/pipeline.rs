@@ -187,6 +187,44 @@ fn a_filter_that_fails_never_lets_through_a_row_that_it_would_have_refused() {
 }
 
 #[test]
+fn a_map_that_lets_a_failing_filter_fall_back_does_so_whatever_it_says_of_the_rest() {
+    let script = Script::default().keeping(nothing(), |_, _| Err("no".to_owned()));
+    let on_fault = OnFault { filter: FaultAction::Fallback, otherwise: FaultAction::Reject };
+    let router = Router::builder()
+        .register("script", Provider::native(script))
+        .serve(InstanceSpec::new("script").on_fault(on_fault))
+        .build()
+        .unwrap();
+    assert!(partition_of(&router, 0..2).decide(&Request::default()).unwrap().fallback);
+}
+
+#[test]
+fn every_fault_is_counted_also_where_the_filter_then_keeps_no_row() {
+    let calls = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let script = Script::default().keeping(nothing(), move |rows, _| {
+        let first = calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+        if first { Err("no".to_owned()) } else { Ok(vec![false; rows as usize]) }
+    });
+    let partition = partition_of(&router(&script), 0..2);
+    assert_eq!(partition.decide(&Request::default()).unwrap_err(), DecideError::AllEligibleWorkersFiltered);
+    assert_eq!(partition.counts().faults[Outcome::PolicyError as usize], 1);
+    let always = Script::default().keeping(nothing(), |_, _| Err("no".to_owned()));
+    let partition = partition_of(&router(&always), 0..2);
+    assert!(partition.decide(&Request::default()).is_err());
+    assert_eq!(partition.counts().faults[Outcome::PolicyError as usize], 2, "asked once more, it failed again");
+}
+
+#[test]
+fn a_fallback_stays_with_the_affinity_target_while_it_is_among_the_kept_rows() {
+    let script = Script::default().scoring(nothing(), |_, _| Err("no".to_owned()));
+    let target = Affinity { worker: 3, rank: None, hard: false };
+    let request = Request { affinity: Some(target), ..Request::default() };
+    for _ in 0..10 {
+        assert_eq!(partition_of(&router(&script), 0..6).decide(&request).unwrap().row, 3);
+    }
+}
+
+#[test]
 fn filters_of_a_pipeline_run_in_order_and_scorers_add_up() {
     let even = Script::default().keeping(nothing(), |rows, _| Ok((0..rows).map(|row| row % 2 == 0).collect()));
     let tail = Script::default().keeping(nothing(), |rows, _| Ok((0..rows).map(|row| row > 0).collect()));
@@ -312,6 +350,8 @@ fn a_router_refuses_bad_registrations_and_partitions_in_a_sentence() {
     let partition = router.partition(&PartitionKey::default(), 16).unwrap();
     assert!(matches!(router.partition(&PartitionKey::default(), 32), Err(RouterError::Conflict { has: 16, .. })));
     assert!(matches!(router.partition(&PartitionKey::default(), 0), Err(RouterError::ZeroBlockSize)));
+    let twice = error(Router::builder().metric("queue").metric("queue")).to_string();
+    assert!(twice.contains("`metric.queue`"), "{twice}");
     let none = WorkerConfig { ranks: 0, ..WorkerConfig::new(4) };
     assert!(matches!(partition.upsert_worker(none), Err(RouterError::NoRanks { worker: 4 })));
     assert_eq!(partition.policy_name(), "default");
