@@ -5,7 +5,8 @@ use std::fmt::Write;
 use pointsman_contract::{Inputs, Partition, Reads, Role, RouterConfig};
 use pointsman_routing::DEFAULT;
 use pointsman_sandbox::{CompiledPolicy, GuestSetup, GuestSlot, Limits, Outcome};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::{small_sandbox, stage_names};
 use crate::error::CliError;
@@ -54,40 +55,78 @@ impl Inspect {
             Err(error) if given.is_none() && error.outcome == Outcome::PolicyError => Err(error.message),
             Err(source) => return Err(CliError::Start { policy: self.policy, source }),
         };
-        if self.json { output::json(&as_json(&policy, &inputs)) } else { output::text(&as_text(&policy, &inputs)) }?;
+        if self.json { output::json(&Found::new(&policy, &inputs)) } else { output::text(&as_text(&policy, &inputs)) }?;
         Ok(())
     }
 }
 
-fn as_json(policy: &CompiledPolicy, inputs: &Result<Inputs, String>) -> Value {
-    let manifest = policy.manifest();
-    let schema = &manifest.parameters_schema;
-    let mut value = json!({
-        "name": manifest.name,
-        "version": manifest.version,
-        "description": manifest.description,
-        "wit_version": policy.wit_version(),
-        "stages": stage_names(policy.stages()),
-        "selector": policy.stages().select,
-        "inputs": inputs.as_ref().ok().map(|inputs| json!({
-            "filter": inputs.filter.as_ref().map(reads_json),
-            "score": inputs.score.as_ref().map(reads_json),
-            "pick": inputs.pick.as_ref().map(reads_json),
-            "exclusive_affinity": inputs.exclusive_affinity,
-        })),
-        "parameters_schema": serde_json::from_str(schema).unwrap_or_else(|_| Value::from(schema.as_str())),
-        "imports": policy.imports(),
-        "size_bytes": policy.size_bytes(),
-        "sha256": policy.sha256_hex(),
-    });
-    if let (Err(reason), Some(fields)) = (inputs, value.as_object_mut()) {
-        fields.insert("inputs_reason".to_owned(), reason.as_str().into());
-    }
-    value
+/// The JSON, in this order.
+#[derive(Serialize)]
+struct Found<'a> {
+    name: &'a str,
+    version: &'a str,
+    description: &'a str,
+    wit_version: &'a str,
+    stages: Vec<&'static str>,
+    /// Whether the stages also run in one crossing.
+    selector: bool,
+    inputs: Option<FoundInputs<'a>>,
+    /// Why there are no inputs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inputs_reason: Option<&'a str>,
+    parameters_schema: Value,
+    imports: &'a [String],
+    size_bytes: usize,
+    sha256: String,
 }
 
-fn reads_json(reads: &Reads) -> Value {
-    json!({ "facts": reads.facts, "texts": reads.texts, "signals": reads.signals, "workers": reads.workers })
+#[derive(Serialize)]
+struct FoundInputs<'a> {
+    filter: Option<FoundReads<'a>>,
+    score: Option<FoundReads<'a>>,
+    pick: Option<FoundReads<'a>>,
+    exclusive_affinity: bool,
+}
+
+#[derive(Serialize)]
+struct FoundReads<'a> {
+    facts: &'a [String],
+    texts: &'a [String],
+    signals: &'a [String],
+    workers: bool,
+}
+
+impl<'a> FoundReads<'a> {
+    fn of(reads: &'a Option<Reads>) -> Option<Self> {
+        let Reads { facts, texts, signals, workers } = reads.as_ref()?;
+        Some(Self { facts, texts, signals, workers: *workers })
+    }
+}
+
+impl<'a> Found<'a> {
+    fn new(policy: &'a CompiledPolicy, inputs: &'a Result<Inputs, String>) -> Self {
+        let manifest = policy.manifest();
+        let schema = &manifest.parameters_schema;
+        Self {
+            name: &manifest.name,
+            version: &manifest.version,
+            description: &manifest.description,
+            wit_version: policy.wit_version(),
+            stages: stage_names(policy.stages()),
+            selector: policy.stages().select,
+            inputs: inputs.as_ref().ok().map(|inputs| FoundInputs {
+                filter: FoundReads::of(&inputs.filter),
+                score: FoundReads::of(&inputs.score),
+                pick: FoundReads::of(&inputs.pick),
+                exclusive_affinity: inputs.exclusive_affinity,
+            }),
+            inputs_reason: inputs.as_ref().err().map(String::as_str),
+            parameters_schema: serde_json::from_str(schema).unwrap_or_else(|_| Value::from(schema.as_str())),
+            imports: policy.imports(),
+            size_bytes: policy.size_bytes(),
+            sha256: policy.sha256_hex(),
+        }
+    }
 }
 
 fn as_text(policy: &CompiledPolicy, inputs: &Result<Inputs, String>) -> String {

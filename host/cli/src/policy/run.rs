@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use pointsman_contract::Role;
 use pointsman_routing::{GivenAnswer, GivenPolicy, GivenTable, InstanceSpec, Provider, WorkerKey};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::small_sandbox;
@@ -48,7 +49,7 @@ impl Run {
         let workers = sorted_workers(&table);
         let answer = table.decide(&small_sandbox()?, policy)?;
         if self.json {
-            output::json(&as_json(&answer))?;
+            output::json(&Decided::new(&answer))?;
         } else {
             output::text(&as_text(&self.policy, role, &workers, &answer))?;
         }
@@ -63,24 +64,38 @@ fn sorted_workers(table: &GivenTable) -> Vec<WorkerKey> {
     workers
 }
 
-fn as_json(answer: &GivenAnswer) -> Value {
-    let columns: Map<String, Value> =
-        answer.columns.iter().map(|(name, values)| (name.clone(), json!(values))).collect();
-    let mut value = json!({
-        "row": answer.row,
-        "worker": answer.worker.map(|key| key.worker),
-        "rank": answer.worker.map(|key| key.rank),
-        "cost": answer.cost,
-        "outcome": answer.outcome,
-        "fuel": answer.fuel,
-        "kept": answer.kept,
-        "columns": columns,
-        "costs": answer.costs,
-    });
-    if let (Some(message), Some(fields)) = (&answer.message, value.as_object_mut()) {
-        fields.insert("message".to_owned(), message.as_str().into());
+/// The JSON, in this order.
+#[derive(Serialize)]
+struct Decided<'a> {
+    row: Option<u32>,
+    worker: Option<u64>,
+    rank: Option<u32>,
+    cost: Option<f64>,
+    outcome: &'a str,
+    /// What went wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'a str>,
+    fuel: Option<u64>,
+    kept: &'a [u32],
+    columns: Map<String, Value>,
+    costs: &'a [Vec<f64>],
+}
+
+impl<'a> Decided<'a> {
+    fn new(answer: &'a GivenAnswer) -> Self {
+        Self {
+            row: answer.row,
+            worker: answer.worker.map(|key| key.worker),
+            rank: answer.worker.map(|key| key.rank),
+            cost: answer.cost,
+            outcome: answer.outcome,
+            message: answer.message.as_deref(),
+            fuel: answer.fuel,
+            kept: &answer.kept,
+            columns: answer.columns.iter().map(|(name, values)| (name.clone(), json!(values))).collect(),
+            costs: &answer.costs,
+        }
     }
-    value
 }
 
 fn as_text(policy: &str, role: Role, workers: &[WorkerKey], answer: &GivenAnswer) -> String {
