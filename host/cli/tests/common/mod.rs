@@ -83,7 +83,8 @@ pub fn bare_policy() -> &'static Path {
     BUILT.get_or_init(|| build("bare"))
 }
 
-fn build(fixture: &str) -> PathBuf {
+/// The component of a fixture.
+pub fn build(fixture: &str) -> PathBuf {
     let dir = crate_of(fixture);
     let path = tmp().join(format!("{fixture}-{}.wasm", std::process::id()));
     stdout(&run([Path::new("policy"), Path::new("build"), &dir, Path::new("-o"), &path]));
