@@ -118,7 +118,8 @@ impl GivenTable {
             let signals: Vec<&str> = pointsman_contract::Signal::ALL.iter().map(|signal| signal.name()).collect();
             return unknown("signal", name, &signals);
         }
-        if let Some((name, value, range)) = self.facts.iter().find_map(|(name, value)| self.out_of_range(name, *value)) {
+        if let Some((name, value, range)) = self.facts.iter().find_map(|(name, value)| self.out_of_range(name, *value))
+        {
             return Err(RouterError::Config(format!("the fact `{name}` is {value}; a host sends {range}")));
         }
         let twice = self.workers.iter().zip(self.workers.iter().skip(1)).find(|((a, _), (b, _))| a == b);

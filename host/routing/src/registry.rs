@@ -71,8 +71,8 @@ impl Registry {
     /// Registers the file of an entry in `components[]`, checked against its digest where it has one.
     pub(crate) fn register_component(&mut self, file: &str, component: &Component) -> Result<(), RouterError> {
         let place = format!("{file}:{}: component `{}`", component.line, component.type_name);
-        let artifact = Artifact::from_file(&component.path)
-            .map_err(|error| RouterError::Config(format!("{place}: {error}")))?;
+        let artifact =
+            Artifact::from_file(&component.path).map_err(|error| RouterError::Config(format!("{place}: {error}")))?;
         let found = artifact.sha256_hex();
         if let Some(digest) = component.digest.as_ref().filter(|digest| **digest != found) {
             let path = component.path.display();
