@@ -53,7 +53,7 @@ pub struct RunReport {
     pub rejected: u64,
     /// Decisions that the native default made because the policy failed.
     pub fallbacks: u64,
-    /// Failures of the policy by outcome.
+    /// Failures of the policy's calls by outcome. One decision may have several: a filter that fails is asked again.
     pub faults: BTreeMap<&'static str, u64>,
     /// Hit blocks over request blocks; a hit is a block of the leading run that the worker held at admission to
     /// prefill. None where the trace has no block ids.

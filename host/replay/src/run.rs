@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use pointsman_contract::{Role, RouterConfig};
 use pointsman_routing::{
-    Affinity, DecideError, Decision, Partition, PartitionKey, Request, ReservationId, Router, RouterError, Session,
-    WorkerConfig, WorkerKey, WorkerOverlap,
+    Affinity, Decision, Partition, PartitionKey, Request, ReservationId, Router, RouterError, Session, WorkerConfig,
+    WorkerKey, WorkerOverlap,
 };
 use pointsman_sandbox::Outcome;
 use rustc_hash::FxHashMap;
@@ -119,12 +119,15 @@ pub enum ReplayError {
     },
     /// A request is larger than a worker.
     #[error(
-        "request {index} of the trace (counted from 0) needs {needed} KV blocks and a simulated worker has {capacity}; \
-         leave it out, or stop before it with a limit"
+        "{place}: the prompt and its answer need {needed} KV blocks of {BLOCK_SIZE} tokens and a simulated worker has \
+         {capacity}; remove the request{}",
+        or_stop_before(*.index)
     )]
     RequestTooLarge {
         /// The request, counted from 0.
         index: usize,
+        /// Its file and line, or its place in a generated trace.
+        place: String,
         /// Blocks of its prompt and answer.
         needed: u64,
         /// Blocks of a worker.
@@ -155,6 +158,11 @@ pub enum ReplayError {
     /// A line of decisions cannot be written.
     #[error("cannot write the decisions: {0}")]
     Decisions(#[source] std::io::Error),
+}
+
+/// The other way out, where there are requests to replay before that one.
+fn or_stop_before(index: usize) -> String {
+    if index == 0 { String::new() } else { format!(", or replay those before it with a limit of {index}") }
 }
 
 /// One policy over one trace.
@@ -193,7 +201,8 @@ impl Run<'_> {
         for (index, request) in self.trace.requests().enumerate() {
             let needed = job(index, Work::Whole, &request).total_blocks();
             if needed > model.kv_blocks {
-                return Err(ReplayError::RequestTooLarge { index, needed, capacity: model.kv_blocks });
+                let place = self.trace.place(index);
+                return Err(ReplayError::RequestTooLarge { index, place, needed, capacity: model.kv_blocks });
             }
         }
         let mut simulation = Simulation::new(self, clock)?;
@@ -217,6 +226,8 @@ fn job<'t>(index: usize, work: Work, request: &TraceRequest<'t>) -> Job<'t> {
     }
 }
 
+type Faults = [u64; Outcome::ALL.len()];
+
 /// The workers of one role, and the router's partition that decides among them.
 struct Pool<'t> {
     role: Role,
@@ -225,6 +236,8 @@ struct Pool<'t> {
     workers: Vec<Worker<'t>>,
     /// The id of the pool's first worker.
     first_id: u64,
+    /// The partition's faults by outcome before the run and after the last decision.
+    faults: [Faults; 2],
     balance: Balance,
     decisions: Vec<u64>,
     /// The worker of each session's last request.
@@ -260,7 +273,6 @@ struct Simulation<'t> {
 struct Figures {
     decided: u64,
     fallbacks: u64,
-    faults: BTreeMap<&'static str, u64>,
     rejections: BTreeMap<&'static str, u64>,
     hit_blocks: u64,
     prompt_blocks: u64,
@@ -289,6 +301,7 @@ impl<'t> Simulation<'t> {
             pools.push(Pool {
                 role,
                 work,
+                faults: [partition.counts().faults; 2],
                 partition,
                 workers: (0..workers).map(|_| Worker::new(model)).collect(),
                 first_id,
@@ -437,10 +450,12 @@ impl<'t> Simulation<'t> {
         let decided = pool.partition.decide(&request);
         self.figures.decision_ns.push(self.clock.nanoseconds().saturating_sub(before));
 
-        match fault(&decided) {
-            None => {}
-            Some(Outcome::Deadline) => return Err(ReplayError::Deadline { index, role: pool.role }),
-            Some(fault) => *self.figures.faults.entry(fault.as_str()).or_default() += 1,
+        // The router tells the fault that a decision ended in; others, as of a filter that was asked again, it counts.
+        let [_, heard] = &mut pool.faults;
+        let met = count_of(heard, Outcome::Deadline);
+        *heard = pool.partition.counts().faults;
+        if count_of(heard, Outcome::Deadline) != met {
+            return Err(ReplayError::Deadline { index, role: pool.role });
         }
         let decision = match decided {
             Ok(decision) => decision,
@@ -499,7 +514,7 @@ impl<'t> Simulation<'t> {
             decided: self.figures.decided,
             rejected: self.figures.rejections.values().sum(),
             fallbacks: self.figures.fallbacks,
-            faults: self.figures.faults,
+            faults: faults(&self.pools),
             prefix_hit_rate,
             load_cv: Balance::mean_coefficient(self.pools.iter().map(|pool| &pool.balance)),
             ttft_ms: Milliseconds::of_microseconds(&mut ttft_us),
@@ -513,14 +528,23 @@ impl<'t> Simulation<'t> {
     }
 }
 
-/// How the policy failed, whether a fallback made it good or the request was refused.
-fn fault(decided: &Result<Decision, DecideError>) -> Option<Outcome> {
-    let outcome = match decided {
-        Ok(decision) => decision.outcome,
-        Err(DecideError::Refused { outcome, .. }) => *outcome,
-        Err(_) => Outcome::Ok,
+fn count_of(faults: &Faults, outcome: Outcome) -> u64 {
+    faults.get(outcome as usize).copied().unwrap_or(0)
+}
+
+/// The faults of the run, those of all pools, by outcome.
+fn faults(pools: &[Pool<'_>]) -> BTreeMap<&'static str, u64> {
+    let of_run = |outcome| {
+        pools
+            .iter()
+            .map(|Pool { faults: [before, after], .. }| count_of(after, outcome) - count_of(before, outcome))
+            .sum()
     };
-    (outcome != Outcome::Ok).then_some(outcome)
+    Outcome::ALL
+        .into_iter()
+        .map(|outcome| (outcome.as_str(), of_run(outcome)))
+        .filter(|(_, count)| *count > 0)
+        .collect()
 }
 
 /// What each worker of the pool holds of the prompt right now: the replay stands for KV events that never lag. A policy
@@ -546,30 +570,4 @@ fn find_overlaps(pool: &Pool<'_>, block_ids: &[u64], overlaps: &mut Vec<WorkerOv
 fn heeds(pool: &Pool<'_>, id: u64, fleet: u64) -> bool {
     let own = (pool.first_id..pool.first_id + pool.workers.len() as u64).contains(&id);
     own || (pool.first_id == 0 && id >= fleet)
-}
-
-#[cfg(test)]
-mod tests {
-    use pointsman_routing::Stage;
-
-    use super::*;
-
-    #[test]
-    fn a_fault_is_the_policy_s_whether_it_was_made_good_or_not() {
-        let decision = |outcome| Decision {
-            worker: WorkerKey::new(0, 0),
-            row: 0,
-            cost: 0.0,
-            outcome,
-            fallback: outcome != Outcome::Ok,
-            fuel: None,
-            cached_tokens: 0,
-        };
-        assert_eq!(fault(&Ok(decision(Outcome::Ok))), None);
-        assert_eq!(fault(&Ok(decision(Outcome::Deadline))), Some(Outcome::Deadline));
-        assert_eq!(fault(&Err(DecideError::AllEligibleWorkersFiltered)), None);
-        let (stage, instance, message) = (Stage::Pick, "p".to_owned(), "m".to_owned());
-        let refused = DecideError::Refused { outcome: Outcome::Trap, stage, instance, message };
-        assert_eq!(fault(&Err(refused)), Some(Outcome::Trap));
-    }
 }

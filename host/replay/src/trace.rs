@@ -105,6 +105,8 @@ impl TraceRequest<'_> {
 /// A whole trace in memory: rows of fixed size, all block ids in one list, every session's name once.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
+    /// What it was read from; empty where it was generated.
+    origin: String,
     rows: Vec<Row>,
     block_ids: Vec<u64>,
     sessions: Vec<Box<str>>,
@@ -112,6 +114,8 @@ pub struct Trace {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Row {
+    /// The line in the file, counted from 1.
+    line: u64,
     arrival_us: u64,
     first_block: usize,
     pinned_worker: Option<u64>,
@@ -160,7 +164,7 @@ impl Trace {
         if builder.trace.rows.is_empty() {
             return Err(TraceError::Empty { origin: origin.to_owned() });
         }
-        Ok(builder.trace)
+        Ok(Self { origin: origin.to_owned(), ..builder.trace })
     }
 
     /// A trace that is made up: multi-turn conversations whose prompts extend the previous prompt and answer, behind
@@ -200,6 +204,16 @@ impl Trace {
         self.rows.get(index).map(|row| self.view(row))
     }
 
+    /// Where the request of that index comes from, for messages: the file and its line, or its place among those that
+    /// were generated.
+    #[must_use]
+    pub fn place(&self, index: usize) -> String {
+        match self.rows.get(index) {
+            Some(row) if !self.origin.is_empty() => format!("{} line {}", self.origin, row.line),
+            _ => format!("request {index} of the generated trace (counted from 0)"),
+        }
+    }
+
     /// The requests by arrival.
     pub fn requests(&self) -> impl ExactSizeIterator<Item = TraceRequest<'_>> {
         self.rows.iter().map(|row| self.view(row))
@@ -229,31 +243,35 @@ struct Builder {
     trace: Trace,
     numbers: FxHashMap<Box<str>, u32>,
     seen: FxHashSet<u64>,
+    /// Whether there was a prompt without block ids.
+    without_ids: bool,
+}
+
+/// What is wrong with so many ids for a prompt of so many blocks.
+fn ids_do_not_fit(ids: usize, tokens: u32) -> String {
+    let blocks = tokens.div_ceil(BLOCK_SIZE);
+    let plural = if ids == 1 { "" } else { "s" };
+    format!(
+        "`hash_ids` has {ids} id{plural} where a prompt of {tokens} tokens needs {blocks}; give one for each block of {BLOCK_SIZE} \
+         tokens"
+    )
 }
 
 impl Builder {
     fn push(&mut self, request: &TraceRequest<'_>) -> Result<(), String> {
-        if let Some(previous) = self.trace.rows.last() {
-            if request.arrival_us < previous.arrival_us {
-                return Err("the timestamp is before that of the previous request; sort the trace by time".to_owned());
-            }
-            if previous.blocks == 0 && previous.input_tokens > 0 && !request.block_ids.is_empty() {
-                return Err(
-                    "this request has `hash_ids` and the ones before it have none; give them to all or to none"
-                        .to_owned(),
-                );
-            }
+        if self.trace.rows.last().is_some_and(|previous| request.arrival_us < previous.arrival_us) {
+            return Err("the timestamp is before that of the previous request; sort the trace by time".to_owned());
+        }
+        if self.without_ids && !request.block_ids.is_empty() {
+            return Err(
+                "this request has `hash_ids` and the ones before it have none; give them to all or to none".to_owned()
+            );
         }
         if self.trace.has_block_ids() && request.block_ids.is_empty() && request.input_tokens > 0 {
             return Err("`hash_ids` is missing; give it to all requests or to none".to_owned());
         }
         if !request.block_ids.is_empty() && request.block_ids.len() as u64 != request.blocks() {
-            return Err(format!(
-                "`hash_ids` has {} entries where a prompt of {} tokens has {} blocks of {BLOCK_SIZE} tokens",
-                request.block_ids.len(),
-                request.input_tokens,
-                request.blocks()
-            ));
+            return Err(ids_do_not_fit(request.block_ids.len(), request.input_tokens));
         }
         self.seen.clear();
         if let Some(id) = request.block_ids.iter().find(|id| !self.seen.insert(**id)) {
@@ -270,6 +288,7 @@ impl Builder {
             }
         }
         let row = Row {
+            line: 0,
             arrival_us: request.arrival_us,
             first_block: self.trace.block_ids.len(),
             pinned_worker: request.pinned_worker,
@@ -282,9 +301,17 @@ impl Builder {
             session_final: request.session_final,
             input_trigger: request.input_trigger,
         };
+        self.without_ids |= request.input_tokens > 0 && request.block_ids.is_empty();
         self.trace.block_ids.extend_from_slice(request.block_ids);
         self.trace.rows.push(row);
         Ok(())
+    }
+
+    /// Tells the line of the last request.
+    fn locate(&mut self, line: u64) {
+        if let Some(row) = self.trace.rows.last_mut() {
+            row.line = line;
+        }
     }
 
     fn session(&mut self, field: &str, name: Option<&str>) -> Result<Option<u32>, String> {

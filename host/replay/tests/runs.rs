@@ -260,8 +260,20 @@ fn impossible_options_end_in_one_sentence() {
     }
     assert_eq!(
         refusal(workers(1)),
-        "request 0 of the trace (counted from 0) needs 79 KV blocks and a simulated worker has 64; leave it out, or stop \
-         before it with a limit"
+        "trace line 1: the prompt and its answer need 79 KV blocks of 512 tokens and a simulated worker has 64; remove the \
+         request"
+    );
+    let third = trace(&[
+        "TIMESTAMP,ContextTokens,GeneratedTokens",
+        "2023-11-16 18:15:46,374,44",
+        "",
+        "2023-11-16 18:15:47,374,44",
+        "2023-11-16 18:15:48,374,40000",
+    ]);
+    assert_eq!(
+        replay(&third, &default_router(), &workers(1)).err().unwrap().to_string(),
+        "trace line 5: the prompt and its answer need 79 KV blocks of 512 tokens and a simulated worker has 64; remove the \
+         request, or replay those before it with a limit of 2"
     );
     let still = WorkerModel { max_sequences: 0, ..ROUND };
     assert!(refusal(Options { model: still, ..workers(1) }).ends_with("raise `max_sequences` above 0"));

@@ -31,6 +31,7 @@ pub(super) fn read<R: BufRead>(
             let cause = if lines.complete() { "" } else { "; the file seems to be cut off" };
             return Err(lines.error(format!("{problem}{cause}")));
         }
+        builder.locate(lines.number());
     }
     Ok(())
 }

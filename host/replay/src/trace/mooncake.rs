@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Number;
 
 use super::lines::Lines;
-use super::{Builder, MAX_TIMESTAMP_MS, MAX_TOKENS, TraceError, TraceRequest};
+use super::{Builder, MAX_TIMESTAMP_MS, MAX_TOKENS, TraceError, TraceRequest, ids_do_not_fit};
 
 /// One line. Numbers stay as they were written, so that an error can name the field and the value.
 #[derive(Deserialize)]
@@ -52,6 +52,7 @@ pub(super) fn read<R: BufRead>(
         if let Err(problem) = push(&record, &mut block_ids, builder) {
             return Err(lines.error(problem));
         }
+        builder.locate(lines.number());
         if !lines.advance()? {
             break;
         }
@@ -64,9 +65,15 @@ fn push(record: &Record<'_>, block_ids: &mut Vec<u64>, builder: &mut Builder) ->
     for id in record.hash_ids.iter().flatten() {
         block_ids.push(whole("hash_ids", id, u64::MAX)?);
     }
+    let arrival_us = timestamp_us(record.timestamp.as_ref())?;
+    let input_tokens = tokens("input_length", record.input_length.as_ref())?;
+    // To the builder, no ids are ids that were not given.
+    if record.hash_ids.is_some() && block_ids.is_empty() && input_tokens > 0 {
+        return Err(ids_do_not_fit(0, input_tokens));
+    }
     builder.push(&TraceRequest {
-        arrival_us: timestamp_us(record.timestamp.as_ref())?,
-        input_tokens: tokens("input_length", record.input_length.as_ref())?,
+        arrival_us,
+        input_tokens,
         output_tokens: tokens("output_length", record.output_length.as_ref())?,
         block_ids,
         session_id: record.session_id.as_deref(),

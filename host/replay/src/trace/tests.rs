@@ -83,7 +83,11 @@ fn mooncake_problems_name_the_line_and_the_field() {
     assert_eq!(bad("input_length", "null"), "t line 3: `input_length` is missing");
     assert_eq!(
         bad("hash_ids", "[3]"),
-        "t line 3: `hash_ids` has 1 entries where a prompt of 600 tokens has 2 blocks of 512 tokens"
+        "t line 3: `hash_ids` has 1 id where a prompt of 600 tokens needs 2; give one for each block of 512 tokens"
+    );
+    assert_eq!(
+        bad("hash_ids", "[]"),
+        "t line 3: `hash_ids` has 0 ids where a prompt of 600 tokens needs 2; give one for each block of 512 tokens"
     );
     assert_eq!(
         bad("hash_ids", "[3, 3]"),
@@ -112,6 +116,31 @@ fn a_row_without_block_ids_is_no_place_for_a_later_one_with_them() {
         problem(&format!("{without}\n{ROW}\n")),
         "t line 2: this request has `hash_ids` and the ones before it have none; give them to all or to none"
     );
+}
+
+#[test]
+fn an_empty_prompt_has_no_block_ids_and_changes_nothing_for_the_others() {
+    let empty = r#"{"timestamp": 5, "input_length": 0, "output_length": 7, "hash_ids": []}"#;
+    assert!(read(&format!("{empty}\n{ROW}\n{empty}\n{ROW}\n")).unwrap().has_block_ids());
+    assert_eq!(
+        problem(&row("hash_ids", "[]")),
+        "t line 1: `hash_ids` has 0 ids where a prompt of 600 tokens needs 2; give one for each block of 512 tokens"
+    );
+    let without = r#"{"timestamp": 0, "input_length": 600, "output_length": 7}"#;
+    assert_eq!(
+        problem(&format!("{without}\n{empty}\n{ROW}\n")),
+        "t line 3: this request has `hash_ids` and the ones before it have none; give them to all or to none"
+    );
+}
+
+#[test]
+fn a_request_s_place_is_its_line_in_the_file() {
+    let trace = read(&format!("\n{ROW}\n \n\n{ROW}\n")).unwrap();
+    assert_eq!([trace.place(0), trace.place(1)], ["t line 2", "t line 5"]);
+    let row = "2023-11-16 18:15:46.5,374,44";
+    let trace = read(&format!("TIMESTAMP,ContextTokens,GeneratedTokens\n{row}\n\n{row}")).unwrap();
+    assert_eq!([trace.place(0), trace.place(1)], ["t line 2", "t line 4"]);
+    assert_eq!(Trace::generated(0, 2).place(1), "request 1 of the generated trace (counted from 0)");
 }
 
 #[test]
