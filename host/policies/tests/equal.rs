@@ -22,7 +22,12 @@ fn sandbox(determinism: Determinism) -> &'static Sandbox {
 }
 
 /// The same policy in each of its forms.
-fn forms(name: &str, policy: impl NativePolicy + 'static, parameters: &str, role: Role) -> Vec<(String, Arc<Partition>)> {
+fn forms(
+    name: &str,
+    policy: impl NativePolicy + 'static,
+    parameters: &str,
+    role: Role,
+) -> Vec<(String, Arc<Partition>)> {
     let component = || {
         let built_in = pointsman_policies::get(name).unwrap();
         Provider::component(Artifact::from_bytes(name, built_in.component))
@@ -136,7 +141,9 @@ fn check(name: &str, policy: impl NativePolicy + 'static, parameters: &str, role
         for ((what, _), answer) in forms.iter().zip(&answers) {
             match (answer, &answers[0]) {
                 (Ok(answer), Ok(first)) => assert_eq!(facts(answer), facts(first), "{name} {what} at step {step}"),
-                (answer, first) => assert_eq!(answer.as_ref().err(), first.as_ref().err(), "{name} {what} at step {step}"),
+                (answer, first) => {
+                    assert_eq!(answer.as_ref().err(), first.as_ref().err(), "{name} {what} at step {step}")
+                }
             }
         }
         if let Ok(decision) = &answers[0] {
@@ -210,6 +217,11 @@ fn the_default_cost_function_with_every_term_on() {
 #[test]
 fn a_filter_that_drops_rows_is_equal_in_all_forms() {
     let some = r#"{"min_device_overlap_blocks":1}"#;
-    check("simple-filter-score-pick", native::<simple_filter_score_pick::SimpleFilterScorePick>(), some, Role::Aggregated);
+    check(
+        "simple-filter-score-pick",
+        native::<simple_filter_score_pick::SimpleFilterScorePick>(),
+        some,
+        Role::Aggregated,
+    );
     check("disagg-filter-score-pick", native::<disagg_filter_score_pick::DisaggFilterScorePick>(), some, Role::Decode);
 }
