@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Output;
 
 use common::{bare_policy, pointsman, sdk_policy, stdout};
+use pointsman_sandbox::Artifact;
 
 fn check(folder: &Path, text: &str, arguments: &[&str]) -> Output {
     let path = folder.join("router.yaml");
@@ -100,12 +101,165 @@ worker_selection:
         ("router.yaml:15: worker_selection.instances[2].parameters.max_active_requests: ", "at least 0"),
         ("router.yaml:18: worker_selection.instances[3].parameters.colour: ", "unknown parameter `colour`"),
         ("router.yaml:19: worker_selection.instances[4]: ", "max_active_requests"),
-        ("router.yaml:20: worker_selection.instances[5].pipeline: ", "no stage pick"),
+        ("router.yaml:20: worker_selection.instances[5].pipeline.picker: ", "no stage pick"),
     ];
     assert_eq!(found.len(), expected.len(), "{found:#?}");
     for ((place, message), problem) in expected.iter().zip(&found) {
         assert!(problem.starts_with(place) && problem.contains(message), "{place} {message}\n{problem}");
     }
+}
+
+/// The problems are these, in this order: where each is, and words of its message.
+#[track_caller]
+fn are(found: &[String], expected: &[(&str, &str)]) {
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for ((place, message), problem) in expected.iter().zip(found) {
+        assert!(problem.starts_with(place) && problem.contains(message), "{place} {message}\n{problem}");
+    }
+}
+
+#[test]
+fn problems_of_every_kind_hide_none_of_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("garbage.wasm"), [7; 100]).unwrap();
+    fs::copy(bare_policy(), folder.path().join("bare.wasm")).unwrap();
+    let text = "
+router:
+  host_cache_hit_weight: 2
+components:
+  - type: pinned
+    path: bare.wasm
+    digest: sha256:0000000000000000000000000000000000000000000000000000000000000000
+  - type: random
+    path: absent.wasm
+  - type: broken
+    path: garbage.wasm
+  - tipe: misspelt
+    path: gone.wasm
+worker_selection:
+  aggregated: nope
+  prefill: capped
+  colour: red
+  instances:
+    - name: capped
+      type: capped-share
+      limits:
+        fuel: 1
+      parameters:
+        max_active_requests: -3
+    - name: capped
+      type: simple-stacked-score-pick
+      parameters:
+        nonsense: 1
+    - name: unknown
+      type: least-loded
+    - name: of-misspelt
+      type: misspelt
+    - name: of-broken
+      type: broken
+    - type: least-loaded
+      parameters:
+        odd: .nan
+        even: 1
+    - name: stages
+      pipeline:
+        filters: [scorer, of-broken, nobody]
+        scorers: [scorer]
+        picker: scorer
+    - name: scorer
+      type: pinned
+  partitions:
+    - tenant: nobody
+      decode: capped
+";
+    let share = format!("capped-share={}", sdk_policy().display());
+    let arguments = ["--register", &share, "--register", "gone=absent.wasm", "--register", "default=garbage.wasm"];
+    let found = problems(&check(folder.path(), text, &arguments));
+    let instances = "worker_selection.instances";
+    let at = |line: usize, field: &str| format!("router.yaml:{line}: {field}: ");
+    let expected = [
+        ("--register gone=absent.wasm: ".to_owned(), "absent.wasm cannot be read"),
+        ("--register default=garbage.wasm: ".to_owned(), "garbage.wasm is not WebAssembly"),
+        ("--register default=garbage.wasm: ".to_owned(), "`default` is reserved"),
+        (at(3, "router.host_cache_hit_weight"), "from 0 to 1"),
+        (at(7, "components[0].digest"), "change the digest"),
+        (at(8, "components[1].type"), "registered already"),
+        (at(9, "components[1].path"), "absent.wasm cannot be read"),
+        (at(11, "components[2].path"), "garbage.wasm is not WebAssembly"),
+        (at(12, "components[3].type"), "`type` is missing"),
+        (at(12, "components[3].tipe"), "did you mean `type`?"),
+        (at(13, "components[3].path"), "gone.wasm cannot be read"),
+        (at(15, "worker_selection.aggregated"), "no instance is named `nope`"),
+        (at(17, "worker_selection.colour"), "unknown field"),
+        (at(22, &format!("{instances}[0].limits.fuel")), "did you mean"),
+        (at(24, &format!("{instances}[0].parameters.max_active_requests")), "at least 0"),
+        (at(25, &format!("{instances}[1].name")), "already on line 19"),
+        (at(28, &format!("{instances}[1].parameters.nonsense")), "nonsense"),
+        (at(30, &format!("{instances}[2].type")), "did you mean `least-loaded`?"),
+        (at(35, &format!("{instances}[5].name")), "`name` is missing"),
+        (at(37, &format!("{instances}[5].parameters.odd")), "finite"),
+        (at(38, &format!("{instances}[5].parameters.even")), "even"),
+        (at(41, &format!("{instances}[6].pipeline.filters[2]")), "no instance is named `nobody`"),
+        (at(41, &format!("{instances}[6].pipeline.filters[0]")), "no stage filter"),
+        (at(43, &format!("{instances}[6].pipeline.picker")), "no stage pick"),
+        (at(47, "worker_selection.partitions[0].tenant"), "no tenant is named `nobody`"),
+    ];
+    let mut expected: Vec<(&str, &str)> = expected.iter().map(|(place, words)| (place.as_str(), *words)).collect();
+    // Within a line the order does not matter.
+    let (mut found, by_place) = (found, |a: &str| a.splitn(3, ": ").take(2).collect::<Vec<_>>().join(": "));
+    let lines: Vec<usize> = found.iter().filter_map(|problem| problem.split(':').nth(1)?.parse().ok()).collect();
+    assert!(lines.is_sorted(), "{lines:?}");
+    found.sort_by_key(|problem| by_place(problem));
+    expected.sort_by_key(|(place, _)| by_place(place));
+    are(&found, &expected);
+}
+
+#[test]
+fn broken_syntax_hides_nothing_that_stands_above_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "
+components:
+  - {type: absent, path: absent.wasm}
+worker_selection:
+  aggregated: below
+  instances:
+    - {name: one, type: least-loded}
+    - {name: two, type: absent, colour: red}
+    - name: cut
+\t  type: broken
+    - {name: below, type: least-loaded}
+";
+    let found = problems(&check(folder.path(), text, &["--register", "mine=gone.wasm"]));
+    are(
+        &found,
+        &[
+            ("--register mine=gone.wasm: ", "gone.wasm cannot be read"),
+            ("router.yaml:3: components[0].path: ", "absent.wasm cannot be read"),
+            ("router.yaml:7: worker_selection.instances[0].type: ", "did you mean `least-loaded`?"),
+            ("router.yaml:8: worker_selection.instances[1].colour: ", "unknown field"),
+            ("router.yaml:10: ", "not valid YAML"),
+        ],
+    );
+}
+
+/// The YAML examples of docs/configuration.md, each a whole file.
+#[test]
+fn every_example_of_the_docs_passes() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::copy(bare_policy(), folder.path().join("least-busy.wasm")).unwrap();
+    let digest = Artifact::from_file(bare_policy()).unwrap().sha256_hex();
+    let page = fs::read_to_string(common::root().join("docs/configuration.md")).unwrap();
+    let mut examples = 0;
+    for block in page.split("```yaml\n").skip(1) {
+        let (example, _) = block.split_once("```").unwrap();
+        let example = example.replace(&"0123456789abcdef".repeat(4), &digest);
+        let output = check(folder.path(), &example, &[]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}\n{example}");
+        examples += 1;
+    }
+    assert_eq!(page.matches("```yaml").count(), examples);
+    assert!(examples >= 8, "{examples} examples");
 }
 
 #[test]

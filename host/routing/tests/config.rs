@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use pointsman_contract::Role;
 use pointsman_routing::config::{
     Component, DECODE_VARIABLE, FaultAction, GLOBAL_VARIABLE, Instance, InstanceKind, LimitsPatch, OnFault,
-    OverrideError, Overrides, PREFILL_VARIABLE, PartitionKeyRef, PolicyConfig, Problem, Selected,
+    OverrideError, Overrides, PREFILL_VARIABLE, PartitionKeyRef, PolicyConfig, Problem, Reading, Selected,
 };
 use pointsman_sandbox::{Determinism, LIMITS, Limits, Profile, SandboxConfig};
 use proptest::prelude::*;
@@ -753,6 +753,67 @@ fn partition_rules_are_checked() {
         "worker_selection.partitions[0].tenant",
         &["the tenants are <none>"],
     );
+}
+
+// What is understood of a wrong file
+
+#[test]
+fn a_reading_keeps_what_is_sound() {
+    let reading = Reading::of(
+        "policy.yaml",
+        Path::new("conf"),
+        "\
+components:
+- {path: a.wasm}
+- {type: mine}
+- {type: mine, path: b.wasm}
+worker_selection:
+  aggregated: gone
+  decode: right
+  instances:
+  - {name: no-kind}
+  - name: right
+    type: mine
+    limits: {fuel: 1, fuel_base: 7}
+    parameters:
+      a: [1]
+      'b c': 2
+  - {name: right, type: typo}
+",
+    );
+    let lines: Vec<usize> = reading.problems.iter().map(|problem| problem.line).collect();
+    assert_eq!(lines, [2, 3, 4, 6, 9, 12, 16], "{:#?}", reading.problems);
+    let components: Vec<_> = reading.components().map(|(place, each)| (place, each.type_name.as_str())).collect();
+    assert_eq!(components, [(0, "components[0]"), (2, "components[2]")]);
+    let instances: Vec<_> = reading.instances().map(|(place, each)| (place, each.name.as_str())).collect();
+    assert_eq!(instances, [(1, "right"), (2, "instances[2]")]);
+    let selection = reading.config.worker_selection.as_ref().unwrap();
+    assert_eq!(
+        (selection.roles.get(Role::Aggregated), selection.roles.get(Role::Decode)),
+        (None, Some(&named("right")))
+    );
+    assert_eq!(selection.instances[0].limits.values, [("fuel_base", 7)]);
+
+    // `mine` is a type, whatever else is wrong with its entries.
+    let types = reading.type_problems(&[]);
+    let places: Vec<_> = types.iter().map(|problem| (problem.line, problem.field.as_str())).collect();
+    assert_eq!(places, [(16, "worker_selection.instances[2].type")], "{types:#?}");
+
+    let right = "worker_selection.instances[1]";
+    let of_parameters = format!("{right}.parameters");
+    for (field, line) in [
+        (format!("{right}.kind"), 10),
+        (format!("{right}.limits.fuel_base"), 12),
+        (Reading::field(&of_parameters, "a"), 14),
+        (Reading::field(&of_parameters, "b c"), 15),
+        (format!("{of_parameters}.absent"), 13),
+        ("worker_selection.decode".to_owned(), 7),
+        ("absent".to_owned(), 1),
+    ] {
+        assert_eq!(reading.problem(&field, String::new()).line, line, "{field}");
+    }
+    assert!(reading.has_problem(&format!("{right}.limits")));
+    assert!(!reading.has_problem(&of_parameters));
 }
 
 // Types

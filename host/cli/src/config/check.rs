@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use pointsman_contract::Role;
-use pointsman_routing::config::{Component, Instance, InstanceKind, PolicyConfig, Problem, Roles, Selected};
-use pointsman_routing::{Provider, Router, RouterError};
-use pointsman_sandbox::{Artifact, Profile, Sandbox, SandboxConfig};
+use pointsman_routing::config::{
+    Component, Instance, InstanceKind, PolicyConfig, Problem, Reading, Roles, Selected, WorkerSelection,
+};
+use pointsman_routing::{DEFAULT, Provider, Router, RouterError};
+use pointsman_sandbox::{Artifact, LoadError, Outcome, Profile, Sandbox, SandboxConfig};
 
 use crate::error::CliError;
 use crate::register::Registration;
@@ -28,38 +30,34 @@ pub(crate) struct Check {
 
 impl Check {
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let config = PolicyConfig::load(&self.file)?;
-        let mut checker = Checker::new(&config)?;
+        let reading = Reading::load(&self.file);
+        let mut checker = Checker::new(&reading)?;
         for registration in &self.register {
             checker.register(registration);
         }
         let registered: Vec<String> = checker.types.keys().cloned().collect();
-        if let Err(problems) = config.check_types(&registered) {
-            checker.problems.extend(problems);
+        checker.problems.extend(reading.type_problems(&registered));
+        for (place, component) in reading.components() {
+            checker.component(place, component);
         }
-        for (place, component) in config.components.iter().enumerate() {
-            if !registered.contains(&component.type_name) {
-                checker.component(place, component);
-            }
-        }
-        checker.instances()?;
-        let Checker { mut problems, .. } = checker;
+        checker.instances();
+        let mut problems = checker.problems;
         if !problems.is_empty() {
             problems.sort_by_key(|problem| problem.line);
             return Err(CliError::Many(problems));
         }
-        let instances = config.worker_selection.as_ref().map_or(0, |selection| selection.instances.len());
         output::text(&format!(
-            "{}: no problems; {instances} instances, {} components",
+            "{}: no problems; {} instances, {} components",
             self.file.display(),
-            config.components.len()
+            reading.instances().count(),
+            reading.components().count()
         ))?;
         Ok(())
     }
 }
 
 struct Checker<'a> {
-    config: &'a PolicyConfig,
+    reading: &'a Reading,
     sandbox: Sandbox,
     /// Every type by name, none where its component cannot be loaded.
     types: BTreeMap<String, Option<Artifact>>,
@@ -67,117 +65,154 @@ struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    fn new(config: &'a PolicyConfig) -> Result<Self, CliError> {
+    fn new(reading: &'a Reading) -> Result<Self, CliError> {
         let built_in = pointsman_policies::all().iter();
         let types = built_in.map(|policy| (policy.name.to_owned(), Some(source::built_in(policy)))).collect();
-        let mut problems = Vec::new();
-        let sandbox = match Sandbox::new(config.sandbox.sandbox_config()) {
+        let mut problems = reading.problems.clone();
+        let sandbox = match Sandbox::new(reading.config.sandbox.sandbox_config()) {
             Ok(sandbox) => sandbox,
             Err(error) => {
-                problems.push(problem(config, 0, "sandbox.guests", error.to_string()));
+                problems.push(reading.problem("sandbox.guests", error.to_string()));
                 Sandbox::new(SandboxConfig { guests: 16, ..SandboxConfig::default() })?
             }
         };
-        Ok(Self { config, sandbox, types, problems })
+        Ok(Self { reading, sandbox, types, problems })
     }
 
     fn register(&mut self, Registration { type_name, path }: &Registration) {
         let place = format!("--register {type_name}={}", path.display());
+        let loaded = Artifact::from_file(path).and_then(|artifact| self.loadable(artifact));
         let mut report = |message| {
-            self.problems.push(Problem { file: place.clone(), line: 0, field: String::new(), message });
+            let problem = Problem { file: place.clone(), line: 0, field: String::new(), message };
+            if !self.problems.contains(&problem) {
+                self.problems.push(problem);
+            }
         };
-        if type_name == pointsman_routing::DEFAULT {
-            return report(RouterError::ReservedDefault.to_string());
-        }
-        if self.types.contains_key(type_name) {
-            return report(RouterError::Duplicate { name: type_name.clone() }.to_string());
-        }
-        let loaded = Artifact::from_file(path)
-            .and_then(|artifact| self.sandbox.load(&artifact, Profile::default()).map(|_| artifact));
         let artifact = loaded.map_err(|error| report(error.to_string())).ok();
-        self.types.insert(type_name.clone(), artifact);
+        if type_name == DEFAULT {
+            report(RouterError::ReservedDefault.to_string());
+        } else if self.types.contains_key(type_name) {
+            report(RouterError::Duplicate { name: type_name.clone() }.to_string());
+        } else {
+            self.types.insert(type_name.clone(), artifact);
+        }
     }
 
     fn component(&mut self, place: usize, component: &Component) {
         let mut report = |field: &str, message: String| {
-            let field = format!("components[{place}].{field}");
-            self.problems.push(problem(self.config, component.line, &field, message));
+            self.problems.push(self.reading.problem(&format!("components[{place}].{field}"), message));
         };
         let artifact = Artifact::from_file(&component.path).map_err(|error| report("path", error.to_string())).ok();
         if let (Some(artifact), Some(digest)) = (&artifact, &component.digest) {
             let found = artifact.sha256_hex();
-            let pinned = digest.trim_start_matches("sha256:");
-            if !pinned.eq_ignore_ascii_case(&found) {
+            if *digest != found {
                 let path = component.path.display();
-                report("digest", format!("{path} has {found}; deploy the pinned file or change the digest"));
+                report("digest", format!("{path} has sha256:{found}; deploy the pinned file or change the digest"));
             }
         }
-        let artifact = artifact.filter(|artifact| match self.sandbox.load(artifact, Profile::default()) {
-            Ok(_) => true,
-            Err(error) => {
-                report("path", error.to_string());
-                false
-            }
+        let loaded = artifact.map(|artifact| self.loadable(artifact));
+        let artifact = loaded.and_then(|loaded| {
+            let field = format!("components[{place}].path");
+            loaded.map_err(|error| self.problems.push(self.reading.problem(&field, error.to_string()))).ok()
         });
-        self.types.insert(component.type_name.clone(), artifact);
+        // A type that is taken keeps its first artifact.
+        self.types.entry(component.type_name.clone()).or_insert(artifact);
+    }
+
+    /// The artifact, where it loads under the limits of any profile; those of its instances are checked with them.
+    fn loadable(&self, artifact: Artifact) -> Result<Artifact, LoadError> {
+        let loaded = self.sandbox.load(&artifact, Profile::default());
+        loaded.or_else(|_| self.sandbox.load(&artifact, Profile::Engine)).map(|_| artifact)
     }
 
     /// Starts every instance whose type could be loaded.
-    fn instances(&mut self) -> Result<(), CliError> {
-        let Some(selection) = &self.config.worker_selection else { return Ok(()) };
-        let mut startable = self.config.clone();
-        // What the file registers is registered below, where it can be loaded; who selects what is checked already.
-        startable.components = Vec::new();
-        if let Some(selection) = &mut startable.worker_selection {
-            selection.roles = Roles::default();
-            selection.partitions = Vec::new();
-            selection.instances.retain(|instance| match &instance.kind {
-                InstanceKind::Type(name) => matches!(self.types.get(name), Some(Some(_))),
-                InstanceKind::Component(_) | InstanceKind::Pipeline { .. } => true,
-            });
+    fn instances(&mut self) {
+        let reading = self.reading;
+        let mut single: Vec<(usize, Instance)> = Vec::new();
+        let mut pipelines: Vec<(usize, &Instance)> = Vec::new();
+        for (place, instance) in reading.instances() {
+            match &instance.kind {
+                InstanceKind::Pipeline { .. } => pipelines.push((place, instance)),
+                InstanceKind::Type(name) if !matches!(self.types.get(name), Some(Some(_))) => {}
+                InstanceKind::Type(_) | InstanceKind::Component(_) => single.push((place, self.sound(place, instance))),
+            }
         }
+        let alone = pipelines.iter().flat_map(|(place, pipeline)| entries(*place, pipeline)).map(|entry| entry.alone);
+        let router = match self.router(single.iter().map(|(_, instance)| instance.clone()).chain(alone).collect()) {
+            Ok(router) => router,
+            Err(error) => return self.problems.push(reading.problem("", error.to_string())),
+        };
+        let mut started: Vec<Instance> = Vec::new();
+        for (place, instance) in single {
+            let mut said: Vec<Problem> = Vec::new();
+            let mut sound = true;
+            for role in self.roles(&instance.name) {
+                let Err(error) = router.check_instance(&instance.name, role) else { continue };
+                sound = false;
+                said.extend(self.start_problem(place, &instance, error).filter(|problem| !said.contains(problem)));
+            }
+            self.problems.extend(said);
+            if sound {
+                started.push(instance);
+            }
+        }
+        for (place, pipeline) in pipelines {
+            self.pipeline(place, pipeline, &started, &router);
+        }
+    }
+
+    /// The instance without what the reading found wrong with it.
+    fn sound(&self, place: usize, instance: &Instance) -> Instance {
+        let mut instance = instance.clone();
+        let field = format!("worker_selection.instances[{place}]");
+        if self.reading.has_problem(&format!("{field}.limits")) {
+            // What a limit should have been is not known, so none but those that are may end the start.
+            instance.limits.profile = instance.limits.profile.or(Some(Profile::Engine));
+        }
+        let parameters = format!("{field}.parameters");
+        instance.parameters.retain(|key, _| !self.reading.has_problem(&Reading::field(&parameters, key)));
+        instance
+    }
+
+    /// A router of these instances. What selects them is checked already.
+    fn router(&self, instances: Vec<Instance>) -> Result<Router, RouterError> {
         let mut builder = Router::builder().sandbox(self.sandbox.clone());
         for (name, artifact) in &self.types {
             if let Some(artifact) = artifact {
                 builder = builder.register(name, Provider::component(artifact.clone()));
             }
         }
-        let names: Vec<String> =
-            startable.worker_selection.iter().flat_map(|all| &all.instances).map(|i| i.name.clone()).collect();
-        let router = builder.policy_config(startable).build()?;
-        let mut failed: Vec<&str> = Vec::new();
-        // Pipelines last: what one of their entries lacks was told there.
-        let (pipelines, single): (Vec<_>, Vec<_>) = selection
-            .instances
-            .iter()
-            .enumerate()
-            .partition(|(_, instance)| matches!(instance.kind, InstanceKind::Pipeline { .. }));
-        for (place, instance) in single.into_iter().chain(pipelines) {
-            let name = instance.name.as_str();
-            if !names.iter().any(|startable| startable == name) || members(instance).any(|name| failed.contains(&name))
-            {
-                failed.push(name);
+        let selection = WorkerSelection { instances, ..WorkerSelection::default() };
+        let router = self.reading.config.router;
+        builder
+            .policy_config(PolicyConfig { router, worker_selection: Some(selection), ..PolicyConfig::default() })
+            .build()
+    }
+
+    /// Checks that each entry of a pipeline has the stage that it is listed for. What it lacks otherwise was told with it.
+    fn pipeline(&mut self, place: usize, pipeline: &Instance, started: &[Instance], router: &Router) {
+        let role = self.roles(&pipeline.name).first().copied().unwrap_or(Role::Aggregated);
+        for Entry { list, member, alone } in entries(place, pipeline) {
+            if !started.iter().any(|instance| instance.name == member) {
                 continue;
             }
-            let mut said: Option<Problem> = None;
-            for role in self.roles(name) {
-                let Err(error) = router.check_instance(name, role) else { continue };
-                let problem = self.start_problem(place, instance, error);
-                if said.as_ref() != Some(&problem) {
-                    self.problems.push(problem.clone());
-                    said = Some(problem);
+            let Err(error) = router.check_instance(&alone.name, role) else { continue };
+            let error = match error {
+                RouterError::MissingStage { instance, stage, .. } => {
+                    let place = format!("pipeline `{}`, {list}", pipeline.name);
+                    RouterError::MissingStage { place, instance, stage }
                 }
-            }
-            if said.is_some() {
-                failed.push(name);
-            }
+                other => other,
+            };
+            let list = format!("worker_selection.instances[{place}].pipeline.{list}");
+            let field = self.reading.entry(&list, &member);
+            self.problems.push(self.reading.problem(&field, error.to_string()));
         }
-        Ok(())
     }
 
     /// The roles that an instance serves, by itself or in a pipeline; aggregated where nothing selects it.
     fn roles(&self, name: &str) -> Vec<Role> {
-        let Some(selection) = &self.config.worker_selection else { return vec![Role::Aggregated] };
+        let Some(selection) = &self.reading.config.worker_selection else { return vec![Role::Aggregated] };
         let in_pipelines = selection.instances.iter().filter(|instance| members(instance).any(|member| member == name));
         let names: Vec<&str> = in_pipelines.map(|instance| instance.name.as_str()).chain([name]).collect();
         let selects = |roles: &Roles, role| match roles.get(role) {
@@ -191,40 +226,72 @@ impl<'a> Checker<'a> {
         if roles.is_empty() { vec![Role::Aggregated] } else { roles }
     }
 
-    fn start_problem(&self, place: usize, instance: &Instance, error: RouterError) -> Problem {
+    /// What the policy says of its start; none where it follows from a parameter that the reading found wrong.
+    fn start_problem(&self, place: usize, instance: &Instance, error: RouterError) -> Option<Problem> {
         let field = format!("worker_selection.instances[{place}]");
         let message = match error {
             RouterError::Provider { message, .. } => message,
             other => other.to_string(),
         };
         // A message names the key that it is about before others, such as those that are allowed.
-        let named = |key: &&String| Some((names_key(&message, key)?, key.len()));
-        let key = instance.parameter_lines.keys().filter_map(|key| Some((named(&key)?, key)));
-        let key = key.min_by_key(|((place, length), _)| (*place, std::cmp::Reverse(*length)));
-        let key = key.and_then(|(_, key)| instance.parameter_lines.get_key_value(key));
-        match key {
-            Some((key, line)) => problem(self.config, *line, &format!("{field}.parameters.{key}"), message),
-            None => {
-                let part = match &instance.kind {
-                    InstanceKind::Type(_) if instance.parameter_lines.is_empty() => "",
-                    InstanceKind::Type(_) => ".parameters",
-                    InstanceKind::Component(_) => ".component",
-                    InstanceKind::Pipeline { .. } => ".pipeline",
-                };
-                problem(self.config, instance.kind_line, &format!("{field}{part}"), message)
-            }
-        }
+        let named = instance.parameter_lines.keys().filter_map(|key| Some((names_key(&message, key)?, key)));
+        let key = named.min_by_key(|(place, key)| (*place, std::cmp::Reverse(key.len()))).map(|(_, key)| key);
+        let parameters = format!("{field}.parameters");
+        let part = match (key, &instance.kind) {
+            (Some(key), _) => Reading::field(&parameters, key),
+            (None, InstanceKind::Type(_)) if instance.parameter_lines.is_empty() => field,
+            (None, InstanceKind::Type(_)) => parameters.clone(),
+            (None, InstanceKind::Component(_)) => format!("{field}.component"),
+            (None, InstanceKind::Pipeline { .. }) => format!("{field}.pipeline"),
+        };
+        let follows = self.reading.has_problem(&parameters) && (key.is_none() || self.reading.has_problem(&part));
+        let mut problem = self.reading.problem(&part, message);
+        problem.line = key.and_then(|key| instance.parameter_lines.get(key).copied()).unwrap_or(match key {
+            None if instance.parameter_lines.is_empty() => instance.kind_line,
+            _ => problem.line,
+        });
+        (!follows).then_some(problem)
     }
 }
 
-/// Where the message has the key as a word of its own.
+/// One entry of a pipeline.
+struct Entry {
+    list: &'static str,
+    member: String,
+    /// A pipeline of this entry alone, so that one entry's problem hides none of another.
+    alone: Instance,
+}
+
+fn entries(place: usize, pipeline: &Instance) -> Vec<Entry> {
+    let InstanceKind::Pipeline { filters, scorers, picker } = &pipeline.kind else { return Vec::new() };
+    let entry = |list: &'static str, index: usize, member: &String, kind| {
+        // No instance of the file has brackets in its name.
+        let name = format!("instances[{place}].pipeline.{list}[{index}]");
+        Entry { list, member: member.clone(), alone: Instance { name, kind, ..pipeline.clone() } }
+    };
+    let of = |filters: Vec<String>, scorers: Vec<String>, picker| InstanceKind::Pipeline { filters, scorers, picker };
+    let none = Vec::new;
+    let filters =
+        filters.iter().enumerate().map(|(i, name)| entry("filters", i, name, of(vec![name.clone()], none(), None)));
+    let scorers =
+        scorers.iter().enumerate().map(|(i, name)| entry("scorers", i, name, of(none(), vec![name.clone()], None)));
+    let picker = picker.iter().map(|name| entry("picker", 0, name, of(none(), none(), Some(name.clone()))));
+    filters.chain(scorers).chain(picker).collect()
+}
+
+/// Where the message begins with the key, an outcome's name before it aside, or quotes it.
 fn names_key(message: &str, key: &str) -> Option<usize> {
     let is_part = |char: char| char.is_alphanumeric() || char == '_' || char == '-';
+    let begin = Outcome::ALL
+        .iter()
+        .find_map(|outcome| Some(message.len() - message.strip_prefix(outcome.as_str())?.strip_prefix(": ")?.len()))
+        .unwrap_or(0);
     let places = message.match_indices(key).map(|(place, _)| place);
     places.filter(|_| !key.is_empty()).find(|place| {
         let before = message.get(..*place).and_then(|text| text.chars().next_back());
         let after = message.get(place + key.len()..).and_then(|text| text.chars().next());
-        !before.is_some_and(is_part) && !after.is_some_and(is_part)
+        let quoted = before.is_some_and(|quote| "`'\"".contains(quote)) && before == after;
+        quoted || (*place == begin && !after.is_some_and(is_part))
     })
 }
 
@@ -237,19 +304,19 @@ fn members(instance: &Instance) -> impl Iterator<Item = &str> {
     filters.iter().chain(scorers).chain(picker).map(String::as_str)
 }
 
-fn problem(config: &PolicyConfig, line: usize, field: &str, message: String) -> Problem {
-    Problem { file: config.file.clone(), line, field: field.to_owned(), message }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_named_as_a_word_alone() {
+    fn a_key_is_named_at_the_beginning_or_in_quotes() {
         assert_eq!(names_key("`scale` must be finite", "scale"), Some(1));
-        assert_eq!(names_key("prefill_load_scale: use scale", "scale"), Some(24));
+        assert_eq!(names_key("scale must be finite", "scale"), Some(0));
+        assert_eq!(names_key("policy-error: scale must be finite", "scale"), Some(14));
+        assert_eq!(names_key("policy-error: `prefill_load_scale` needs `scale`", "scale"), Some(42));
         assert_eq!(names_key("prefill_load_scale must be finite", "scale"), None);
         assert_eq!(names_key("scales", "scale"), None);
+        assert_eq!(names_key("the component has no scale", "the component"), Some(0));
+        assert_eq!(names_key("there is no scale", "scale"), None);
     }
 }

@@ -1,16 +1,17 @@
 //! The router policy config: one YAML file that says which policy decides for which workers.
 //!
 //! [`PolicyConfig::parse`] finds everything that the file alone can show to be wrong, [`PolicyConfig::check_types`] what
-//! takes the registered types, both all problems at once. `yaml` turns the text into a tree that keeps lines, `reader`
+//! takes the registered types, both all problems at once; a [`Reading`] keeps what is sound beside them. `yaml` turns the text into a tree that keeps lines, `reader`
 //! reads values of a type from it, `schema` knows the fields.
 
 mod overrides;
 mod problem;
 mod reader;
+mod reading;
 mod schema;
 mod yaml;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -22,8 +23,10 @@ pub use pointsman_sandbox::Determinism;
 
 pub use overrides::{DECODE_VARIABLE, GLOBAL_VARIABLE, OverrideError, Overrides, PREFILL_VARIABLE};
 pub use problem::{Problem, Problems};
+pub use reading::Reading;
 
 use problem::{Report, did_you_mean, listed, shown};
+use schema::Places;
 
 /// The most guests that `sandbox.guests` may ask for.
 pub const MOST_GUESTS: u32 = 65_536;
@@ -298,11 +301,8 @@ impl PolicyConfig {
     /// # Errors
     /// Everything that is wrong with the text, at once.
     pub fn parse(file: &str, folder: &Path, text: &str) -> Result<Self, Problems> {
-        let mut report = Report::new(file);
-        let config = yaml::read(text, &mut report)
-            .map(|root| schema::read(file, folder, &root, &mut report))
-            .unwrap_or_default();
-        report.finish(config)
+        let Reading { config, problems, .. } = Reading::of(file, folder, text);
+        Problems::none_or(config, problems)
     }
 
     /// Reads a file.
@@ -310,23 +310,29 @@ impl PolicyConfig {
     /// # Errors
     /// As [`PolicyConfig::parse`], and where the file cannot be read as UTF-8 text.
     pub fn load(path: &Path) -> Result<Self, Problems> {
+        let Reading { config, problems, .. } = Reading::load(path);
+        Problems::none_or(config, problems)
+    }
+
+    /// The text of a file.
+    fn text(path: &Path) -> Result<String, Problem> {
         let file = path.display().to_string();
         let mut bytes = Vec::new();
         // One byte more than allowed shows that there are too many.
         let most = yaml::MOST_BYTES as u64 + 1;
         if let Err(error) = std::fs::File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes)) {
             let message = format!("the file cannot be read ({error}); give the path of a readable YAML file");
-            return Err(Problem { file, line: 0, field: String::new(), message }.into());
+            return Err(Problem { file, line: 0, field: String::new(), message });
         }
         if bytes.len() > yaml::MOST_BYTES {
-            return Err(Problem { file, line: 0, field: String::new(), message: yaml::too_long() }.into());
+            return Err(Problem { file, line: 0, field: String::new(), message: yaml::too_long() });
         }
-        let text = std::str::from_utf8(&bytes).map_err(|error| {
-            let line = 1 + bytes.iter().take(error.valid_up_to()).filter(|byte| **byte == b'\n').count();
+        String::from_utf8(bytes).map_err(|error| {
+            let valid = error.utf8_error().valid_up_to();
+            let line = 1 + error.as_bytes().iter().take(valid).filter(|byte| **byte == b'\n').count();
             let message = "the file is not UTF-8 text; save it as UTF-8".to_owned();
-            Problem { file: file.clone(), line, field: String::new(), message }
-        })?;
-        Self::parse(&file, path.parent().unwrap_or(Path::new("")), text)
+            Problem { file, line, field: String::new(), message }
+        })
     }
 
     /// Checks the types against those that are registered outside the file, built-in ones included.
@@ -334,22 +340,39 @@ impl PolicyConfig {
     /// # Errors
     /// Every instance of an unknown type and every component whose type is registered already, at once.
     pub fn check_types(&self, registered: &[String]) -> Result<(), Problems> {
+        let instances = self.worker_selection.as_ref().map_or(0, |selection| selection.instances.len());
+        let (components, instances) = ((0..self.components.len()).collect(), (0..instances).collect());
+        let places = Places { components, instances, types: Some(BTreeSet::new()) };
+        Problems::none_or((), self.type_problems(registered, &places, |_, line| line))
+    }
+
+    /// `line` takes a field and the line to fall back on.
+    fn type_problems(
+        &self,
+        registered: &[String],
+        places: &Places,
+        line: impl Fn(&str, usize) -> usize,
+    ) -> Vec<Problem> {
         let mut report = Report::new(&self.file);
-        for (place, component) in self.components.iter().enumerate() {
+        for (place, component) in places.components.iter().zip(&self.components) {
             if registered.contains(&component.type_name) {
                 let name = shown(&component.type_name);
                 let message = format!("the type {name} is registered already; choose another name");
-                report.add(component.line, &format!("components[{place}].type"), message);
+                let field = format!("components[{place}].type");
+                report.add(line(&field, component.line), &field, message);
             }
         }
         let mut available: Vec<&str> = registered.iter().map(String::as_str).collect();
-        available.extend(self.components.iter().map(|component| component.type_name.as_str()));
+        let own = self.components.iter().map(|component| component.type_name.as_str());
+        // An entry without a type of its own is named by its place.
+        available.extend(own.filter(|name| !name.ends_with(']')));
         available.sort_unstable();
         available.dedup();
         let instances = self.worker_selection.iter().flat_map(|selection| &selection.instances);
-        for (place, instance) in instances.enumerate() {
+        for (place, instance) in places.instances.iter().zip(instances) {
             if let InstanceKind::Type(name) = &instance.kind
                 && !available.contains(&name.as_str())
+                && places.types.as_ref().is_some_and(|types| !types.contains(name))
             {
                 let near = did_you_mean(name, available.iter().copied());
                 let available = listed(available.iter().copied());
@@ -357,7 +380,7 @@ impl PolicyConfig {
                 report.add(instance.kind_line, &format!("worker_selection.instances[{place}].type"), message);
             }
         }
-        report.finish(())
+        report.problems()
     }
 
     /// What decides for a partition, as the file says it: the most specific rule that has the role, then the role's own

@@ -33,6 +33,11 @@ impl fmt::Display for Problem {
 pub struct Problems(Vec<Problem>);
 
 impl Problems {
+    /// `value` where there is no problem.
+    pub(super) fn none_or<T>(value: T, problems: Vec<Problem>) -> Result<T, Self> {
+        if problems.is_empty() { Ok(value) } else { Err(Self(problems)) }
+    }
+
     /// The problems, in the order of their lines.
     pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
         self.0.iter()
@@ -99,13 +104,10 @@ impl Report {
         self.problems.push(Problem { file: self.file.clone(), line, field: field.to_owned(), message: message.into() });
     }
 
-    /// `value` where nothing was wrong, else every problem in the order of the lines.
-    pub(super) fn finish<T>(mut self, value: T) -> Result<T, Problems> {
-        if self.problems.is_empty() {
-            return Ok(value);
-        }
+    /// Every problem in the order of the lines.
+    pub(super) fn problems(mut self) -> Vec<Problem> {
         self.problems.sort_by_key(|problem| problem.line);
-        Err(Problems(self.problems))
+        self.problems
     }
 }
 
@@ -122,7 +124,7 @@ pub(super) fn shown(text: &str) -> String {
 /// Names as messages list them; `<none>` where there are none.
 pub(super) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     const MOST: usize = 64;
-    let mut names: Vec<&str> = names.into_iter().collect();
+    let mut names: Vec<String> = names.into_iter().map(|name| name.escape_debug().to_string()).collect();
     let more = names.len().saturating_sub(MOST);
     names.truncate(MOST);
     match (names.is_empty(), more) {
@@ -148,5 +150,5 @@ pub(super) fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = 
         .take(MOST)
         .filter_map(|candidate| Some((near(candidate)?, candidate)))
         .min()
-        .map_or_else(String::new, |(_, candidate)| format!(" (did you mean `{candidate}`?)"))
+        .map_or_else(String::new, |(_, candidate)| format!(" (did you mean `{}`?)", candidate.escape_debug()))
 }

@@ -148,6 +148,19 @@ impl<'n> Field<'n> {
         }
     }
 
+    /// The texts of a mapping's fields other than `known`: one of them may be a name under a misspelt key.
+    pub(super) fn misplaced(&self, known: &[&str]) -> impl Iterator<Item = &'n str> {
+        let entries = match &self.node.value {
+            Value::Map(entries) => entries.as_slice(),
+            _ => &[],
+        };
+        let unknown = entries.iter().filter(move |entry| !known.contains(&entry.key.as_str()));
+        unknown.filter_map(|entry| match &entry.node.value {
+            Value::Scalar(text, _) => Some(text.as_str()),
+            _ => None,
+        })
+    }
+
     /// The fields of a mapping, whatever their names.
     pub(super) fn entries(&self, report: &mut Report) -> Option<&'n [Entry]> {
         if let Value::Map(entries) = &self.node.value {
@@ -227,7 +240,7 @@ impl<'n> Fields<'n> {
 
     pub(super) fn require(&self, key: &str, report: &mut Report) -> Option<Field<'n>> {
         let field = self.get(key);
-        if field.is_none() {
+        if field.is_none() && !self.field.node.cut {
             report.add(self.line_of(key), &join(&self.field.path, key), format!("`{key}` is missing; add it"));
         }
         field
@@ -242,9 +255,10 @@ impl<'n> Fields<'n> {
         keys.iter().any(|key| self.get(key).is_some())
     }
 
-    /// Something is missing in the mapping. Where a field is unknown, that is the likely reason and was said already.
+    /// Something is missing in the mapping. Where a field is unknown, or the file ends early, that is the likely reason and
+    /// was said already.
     pub(super) fn lacks(&self, report: &mut Report, message: impl Into<String>) {
-        if self.all_known {
+        if self.all_known && !self.field.node.cut {
             self.field.problem(report, message);
         }
     }

@@ -54,15 +54,41 @@ const INSTANCE_FIELDS: &[&str] = &["name", "type", "component", "pipeline", "par
 const KINDS: [&str; 3] = ["type", "component", "pipeline"];
 const PARTITION_FIELDS: &[&str] = &["model", "routing_group", "tenant", "aggregated", "prefill", "decode", "encode"];
 
-/// Reads the whole file. What it returns is of use only where the report stays empty.
-pub(super) fn read(file: &str, folder: &Path, root: &Node, report: &mut Report) -> PolicyConfig {
+/// The fields of an entry in `components`.
+const COMPONENT_FIELDS: &[&str] = &["type", "path", "digest"];
+/// The fields of an entry in `tenants`.
+const TENANT_FIELDS: &[&str] = &["name", "routing_groups"];
+
+/// Where the entries of lists stand in the file, since those that make no sense are left out.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    /// Of [`PolicyConfig::components`].
+    pub(super) components: Vec<usize>,
+    /// Of [`WorkerSelection::instances`].
+    pub(super) instances: Vec<usize>,
+    /// What the types of the entries that are left out may be; none where the file ends before all are told.
+    pub(super) types: Option<BTreeSet<String>>,
+}
+
+/// A name for an entry that has none of its own. No identifier has brackets.
+fn unnamed(list: &str, place: usize) -> String {
+    format!("{list}[{place}]")
+}
+
+/// Reads the whole file. Where the report does not stay empty, what it returns is what makes sense on its own.
+pub(super) fn read(file: &str, folder: &Path, root: &Node, report: &mut Report) -> (PolicyConfig, Places) {
     let mut config = PolicyConfig { file: file.to_owned(), ..PolicyConfig::default() };
-    let root = Field::root(root);
+    let mut places = Places { types: Some(BTreeSet::new()), ..Places::default() };
+    sections(folder, &Field::root(root), &mut config, &mut places, report);
+    (config, places)
+}
+
+fn sections(folder: &Path, root: &Field<'_>, config: &mut PolicyConfig, places: &mut Places, report: &mut Report) {
     if root.is_null() {
         report.add(1, "", format!("the file is empty; write at least one of {}", listed_fields(SECTIONS)));
-        return config;
+        return;
     }
-    let Some(fields) = root.fields(SECTIONS, LATER_SECTIONS, report) else { return config };
+    let Some(fields) = root.fields(SECTIONS, LATER_SECTIONS, report) else { return };
     if !fields.has_any(SECTIONS) {
         fields.lacks(report, format!("the file says nothing; write at least one of {}", listed_fields(SECTIONS)));
     }
@@ -72,19 +98,26 @@ pub(super) fn read(file: &str, folder: &Path, root: &Node, report: &mut Report) 
     if let Some(field) = fields.get("sandbox") {
         config.sandbox = sandbox(&field, report);
     }
+    // Where the file ends early, a section that has not begun may be in the rest.
+    let complete = |key: &str| fields.get(key).map_or(!root.node.cut, |field| !field.node.cut);
     if let Some(field) = fields.get("components") {
-        config.components = components(&field, folder, config.sandbox.require_digest, report);
+        config.components = components(&field, folder, config.sandbox.require_digest, places, report);
+        let items = field.items().filter(|_| complete("components"));
+        let types = items.map(|items| Names::of(&items, "type", COMPONENT_FIELDS));
+        places.types = types.map(|types| types.may_be().map(str::to_owned).collect());
+    } else if !complete("components") {
+        places.types = None;
     }
-    let mut tenants_known = true;
-    if let Some(field) = fields.get("tenants") {
-        (config.tenants, tenants_known) = tenants(&field, report);
+    let list = fields.get("tenants");
+    if let Some(field) = &list {
+        config.tenants = tenants(field, report);
     }
+    let items = list.as_ref().map_or(Some(Vec::new()), Field::items).filter(|_| complete("tenants"));
+    let tenants = items.map(|items| Names::of(&items, "name", TENANT_FIELDS));
     if let Some(field) = fields.get("worker_selection") {
-        let tenants = tenants_known.then(|| config.tenants.iter().map(|tenant| tenant.name.as_str()).collect());
         let context = Context { folder, require_digest: config.sandbox.require_digest, tenants };
-        config.worker_selection = worker_selection(&field, &context, report);
+        config.worker_selection = worker_selection(&field, &context, places, report);
     }
-    config
 }
 
 fn listed_fields(fields: &[&str]) -> String {
@@ -139,11 +172,17 @@ fn sandbox(field: &Field<'_>, report: &mut Report) -> SandboxSettings {
     settings
 }
 
-fn components(field: &Field<'_>, folder: &Path, require_digest: bool, report: &mut Report) -> Vec<Component> {
+fn components(
+    field: &Field<'_>,
+    folder: &Path,
+    require_digest: bool,
+    places: &mut Places,
+    report: &mut Report,
+) -> Vec<Component> {
     let mut components = Vec::new();
     let mut seen = Seen::default();
-    for item in field.list(report).unwrap_or_default() {
-        let Some(fields) = item.fields(&["type", "path", "digest"], &[], report) else { continue };
+    for (place, item) in field.list(report).unwrap_or_default().into_iter().enumerate() {
+        let Some(fields) = item.fields(COMPONENT_FIELDS, &[], report) else { continue };
         let type_name = fields.require("type", report);
         let type_name = type_name.and_then(|field| {
             let name = field.identifier("type name", report)?;
@@ -151,14 +190,16 @@ fn components(field: &Field<'_>, folder: &Path, require_digest: bool, report: &m
         });
         let path = fields.require("path", report).and_then(|field| field.text(report));
         let digest = fields.get("digest");
-        if digest.is_none() && require_digest {
+        if digest.is_none() && require_digest && !item.node.cut {
             let message = "`sandbox.require_digest` asks for a digest; add `digest: sha256:` and the 64 hex digits of \
                            the file's SHA-256";
             report.add(item.line(), &join(&item.path, "digest"), message);
         }
         let digest = digest.and_then(|field| sha256(&field, report));
-        if let (Some(type_name), Some(path)) = (type_name, path) {
-            let (type_name, path, line) = (type_name.to_owned(), folder.join(path), item.line());
+        if let Some(path) = path.filter(|_| !item.node.cut) {
+            let type_name = type_name.map_or_else(|| unnamed("components", place), str::to_owned);
+            let (path, line) = (folder.join(path), item.line());
+            places.components.push(place);
             components.push(Component { type_name, path, digest, line });
         }
     }
@@ -175,14 +216,11 @@ fn sha256(field: &Field<'_>, report: &mut Report) -> Option<String> {
     digits.map(str::to_ascii_lowercase)
 }
 
-/// The tenants, and whether every one could be read.
-fn tenants(field: &Field<'_>, report: &mut Report) -> (Vec<Tenant>, bool) {
-    let Some(items) = field.list(report) else { return (Vec::new(), false) };
-    let count = items.len();
+fn tenants(field: &Field<'_>, report: &mut Report) -> Vec<Tenant> {
     let mut tenants = Vec::new();
     let (mut names, mut groups) = (Seen::default(), Seen::default());
-    for item in items {
-        let Some(fields) = item.fields(&["name", "routing_groups"], &["limits", "quotas"], report) else { continue };
+    for item in field.list(report).unwrap_or_default() {
+        let Some(fields) = item.fields(TENANT_FIELDS, &["limits", "quotas"], report) else { continue };
         let name = fields.require("name", report);
         let name = name.and_then(|field| {
             let name = field.identifier("tenant name", report)?;
@@ -192,7 +230,7 @@ fn tenants(field: &Field<'_>, report: &mut Report) -> (Vec<Tenant>, bool) {
         let list = fields.require("routing_groups", report);
         let list = list.and_then(|list| list.list(report).map(|items| (list, items)));
         if let Some((list, items)) = list {
-            if items.is_empty() {
+            if items.is_empty() && !list.node.cut {
                 list.problem(report, "the tenant has no routing group; name at least one");
             }
             for group in items {
@@ -206,8 +244,7 @@ fn tenants(field: &Field<'_>, report: &mut Report) -> (Vec<Tenant>, bool) {
             tenants.push(Tenant { name: name.to_owned(), routing_groups });
         }
     }
-    let known = tenants.len() == count;
-    (tenants, known)
+    tenants
 }
 
 /// Names that may come once.
@@ -231,21 +268,25 @@ struct Context<'n> {
     folder: &'n Path,
     require_digest: bool,
     /// The names of the tenants; none where some could not be read.
-    tenants: Option<Vec<&'n str>>,
+    tenants: Option<Names<'n>>,
 }
 
-/// The instances by name, for those that refer to them.
+/// The entries of a list by name, for those that refer to them.
 struct Names<'n> {
     all: BTreeSet<&'n str>,
     pipelines: BTreeSet<&'n str>,
+    /// What may be the name of an entry whose key is misspelt, so that one mistake is reported once.
+    misplaced: BTreeSet<&'n str>,
 }
 
 impl<'n> Names<'n> {
-    /// None where some cannot be read, so that one mistake is reported once.
-    fn of(items: &[Field<'n>]) -> Option<Self> {
-        let mut names = Self { all: BTreeSet::new(), pipelines: BTreeSet::new() };
+    fn of(items: &[Field<'n>], key: &str, known: &[&str]) -> Self {
+        let mut names = Self { all: BTreeSet::new(), pipelines: BTreeSet::new(), misplaced: BTreeSet::new() };
         for item in items {
-            let name = item.peek("name")?.peek_text()?;
+            let Some(name) = item.peek(key).and_then(|field| field.peek_text()) else {
+                names.misplaced.extend(item.misplaced(known));
+                continue;
+            };
             // The reserved name is refused where it is given.
             if name != "default" {
                 names.all.insert(name);
@@ -254,19 +295,34 @@ impl<'n> Names<'n> {
                 names.pipelines.insert(name);
             }
         }
-        Some(names)
+        names
     }
 
-    fn unknown(&self, name: &str) -> String {
+    fn has(&self, name: &str) -> bool {
+        self.all.contains(name) || self.misplaced.contains(name)
+    }
+
+    fn may_be(&self) -> impl Iterator<Item = &'n str> {
+        self.all.iter().chain(&self.misplaced).copied()
+    }
+
+    fn unknown(&self, what: &str, name: &str) -> String {
         let near = did_you_mean(name, self.all.iter().copied());
-        format!("no instance is named {}{near}; the instances are {}", shown(name), listed(self.all.iter().copied()))
+        format!("no {what} is named {}{near}; the {what}s are {}", shown(name), listed(self.all.iter().copied()))
     }
 }
 
-fn worker_selection(field: &Field<'_>, context: &Context<'_>, report: &mut Report) -> Option<WorkerSelection> {
+fn worker_selection(
+    field: &Field<'_>,
+    context: &Context<'_>,
+    places: &mut Places,
+    report: &mut Report,
+) -> Option<WorkerSelection> {
     let fields = field.fields(SELECTION_FIELDS, &[], report)?;
-    let items = fields.get("instances").map_or(Some(Vec::new()), |list| list.list(report));
-    let names = items.as_deref().and_then(Names::of);
+    let list = fields.get("instances");
+    let complete = list.as_ref().map_or(!field.node.cut, |list| !list.node.cut);
+    let items = list.map_or(Some(Vec::new()), |list| list.list(report));
+    let names = items.as_deref().filter(|_| complete).map(|items| Names::of(items, "name", INSTANCE_FIELDS));
     let items = items.unwrap_or_default();
     let roles = roles(&fields, names.as_ref(), report);
 
@@ -277,8 +333,11 @@ fn worker_selection(field: &Field<'_>, context: &Context<'_>, report: &mut Repor
 
     let mut instances = Vec::new();
     let mut seen = Seen::default();
-    for item in &items {
-        instances.extend(instance(item, &mut seen, names.as_ref(), context, report));
+    for (place, item) in items.iter().enumerate() {
+        if let Some(instance) = instance(item, place, &mut seen, names.as_ref(), context, report) {
+            instances.push(instance);
+            places.instances.push(place);
+        }
     }
     let partitions = fields.get("partitions").map(|list| partitions(&list, names.as_ref(), context, report));
     Some(WorkerSelection { roles, instances, partitions: partitions.unwrap_or_default() })
@@ -291,7 +350,7 @@ fn roles(fields: &Fields<'_>, names: Option<&Names<'_>>, report: &mut Report) ->
         match (field.text(report), names) {
             (None, _) => {}
             (Some("default"), _) => roles.set(role, Selected::Default),
-            (Some(name), Some(names)) if !names.all.contains(name) => field.problem(report, names.unknown(name)),
+            (Some(name), Some(names)) if !names.has(name) => field.problem(report, names.unknown("instance", name)),
             (Some(name), _) => roles.set(role, Selected::Instance(name.to_owned())),
         }
     }
@@ -300,6 +359,7 @@ fn roles(fields: &Fields<'_>, names: Option<&Names<'_>>, report: &mut Report) ->
 
 fn instance<'n>(
     item: &Field<'n>,
+    place: usize,
     seen: &mut Seen<'n>,
     names: Option<&Names<'_>>,
     context: &Context<'_>,
@@ -308,7 +368,10 @@ fn instance<'n>(
     let fields = item.fields(INSTANCE_FIELDS, &[], report)?;
     let name = fields.require("name", report);
     let name = name.and_then(|field| {
-        let name = field.identifier("instance name", report)?;
+        let Some(name) = field.identifier("instance name", report) else {
+            // What refers to it by that name is right about it.
+            return field.peek_text().filter(|name| *name != "default" && seen.0.insert(name, field.line()).is_none());
+        };
         seen.accept(&field, name, "instance", report).then_some(name)
     });
     let kind = kind(item, &fields, name, names, context, report);
@@ -324,8 +387,10 @@ fn instance<'n>(
     }
     let limits = fields.get("limits").map(|field| limits(&field, report)).unwrap_or_default();
     let on_fault = fields.get("on_fault").map(|field| on_fault(&field, report)).unwrap_or_default();
-    let (kind, kind_line) = kind?;
-    let (name, line) = (name?.to_owned(), item.line());
+    // With half of its fields it would be another instance.
+    let (kind, kind_line) = kind.filter(|_| !item.node.cut)?;
+    let name = name.filter(|name| !name.is_empty()).map_or_else(|| unnamed("instances", place), str::to_owned);
+    let line = item.line();
     Some(Instance { name, kind, parameters, limits, on_fault, line, kind_line, parameter_lines })
 }
 
@@ -397,8 +462,8 @@ fn pipeline(
             "the pipeline names itself; name another instance".to_owned()
         } else if names.is_some_and(|names| names.pipelines.contains(name)) {
             format!("{} is a pipeline itself; name its instances here", shown(name))
-        } else if let Some(names) = names.filter(|names| !names.all.contains(name)) {
-            names.unknown(name)
+        } else if let Some(names) = names.filter(|names| !names.has(name)) {
+            names.unknown("instance", name)
         } else {
             return Some(name.to_owned());
         };
@@ -478,12 +543,10 @@ fn partitions(
             fields.lacks(report, "the rule holds for no partition; add model, routing_group or tenant");
         }
         if let (Some(name), Some(tenants)) = (tenant, &context.tenants)
-            && !tenants.contains(&name)
+            && !tenants.has(name)
             && let Some(field) = fields.get("tenant")
         {
-            let near = did_you_mean(name, tenants.iter().copied());
-            let all = listed(tenants.iter().copied());
-            field.problem(report, format!("no tenant is named {}{near}; the tenants are {all}", shown(name)));
+            field.problem(report, tenants.unknown("tenant", name));
         }
         if routing_group.is_some() && tenant.is_some() {
             let message = "a rule names a routing group or a tenant, which is a set of them, not both; remove one";

@@ -23,11 +23,55 @@ const MOST_NODES: usize = 100_000;
 pub(super) struct Node {
     pub(super) line: usize,
     pub(super) value: Value,
+    /// Whether the file stops being readable inside the value, so that more may belong to it.
+    pub(super) cut: bool,
 }
 
 impl Node {
+    fn new(line: usize, value: Value) -> Self {
+        Self { line, value, cut: false }
+    }
+
     fn null(line: usize) -> Self {
-        Self { line, value: Value::Scalar(String::new(), Scalar::Null) }
+        Self::new(line, Value::Scalar(String::new(), Scalar::Null))
+    }
+
+    /// The line of the field that the path leads to; where it is left out, that of the deepest value on the way.
+    pub(super) fn line_of(&self, path: &str) -> usize {
+        self.follow(path).1
+    }
+
+    /// The place of a text in the list that the path leads to.
+    pub(super) fn place_of(&self, path: &str, text: &str) -> Option<usize> {
+        let Value::List(items) = &self.follow(path).0.value else { return None };
+        items.iter().position(|item| matches!(&item.value, Value::Scalar(found, _) if found == text))
+    }
+
+    /// The deepest value on the way to the field, and the line of its key.
+    fn follow<'n>(&'n self, path: &str) -> (&'n Self, usize) {
+        let (mut node, mut line, mut path) = (self, self.line, path);
+        loop {
+            let next = match &node.value {
+                Value::Scalar(..) => None,
+                Value::List(items) => path.strip_prefix('[').and_then(|rest| {
+                    let (place, rest) = rest.split_once(']')?;
+                    let item = items.get(place.parse::<usize>().ok()?)?;
+                    Some((item, item.line, rest))
+                }),
+                Value::Map(entries) => {
+                    let path = path.strip_prefix('.').unwrap_or(path);
+                    entries.iter().find_map(|entry| {
+                        let rest = path.strip_prefix(join("", &entry.key).as_str())?;
+                        let whole = rest.is_empty() || rest.starts_with(['.', '[']);
+                        whole.then_some((&entry.node, entry.line, rest))
+                    })
+                }
+            };
+            match next {
+                Some((inner, at, rest)) if !path.is_empty() => (node, line, path) = (inner, at, rest),
+                _ => return (node, line),
+            }
+        }
     }
 }
 
@@ -60,7 +104,8 @@ pub(super) struct Entry {
     pub(super) node: Node,
 }
 
-/// The one document of `text`; none where it cannot be read at all, for a reason that is then in the report.
+/// The one document of `text`, up to where its syntax is wrong; none where it cannot be read at all. The reason is then in
+/// the report.
 pub(super) fn read(text: &str, report: &mut Report) -> Option<Node> {
     if text.len() > MOST_BYTES {
         report.add(0, "", too_long());
@@ -69,15 +114,20 @@ pub(super) fn read(text: &str, report: &mut Report) -> Option<Node> {
     let mut builder = Builder { report, open: Vec::new(), anchors: FxHashMap::default(), nodes: 0, root: None };
     let mut parser = Parser::new_from_str(text);
     loop {
-        let stop = match parser.next_event() {
+        match parser.next_event() {
             // A file without a document says as much as an empty one.
             None | Some(Ok((Event::StreamEnd, _))) => return builder.root.or(Some(Node::null(1))),
-            Some(Ok((event, span))) => builder.take(event, span),
-            Some(Err(error)) => Err(syntax(&error)),
-        };
-        if let Err(Stop { line, message }) = stop {
-            builder.report.add(line, "", message);
-            return None;
+            Some(Ok((event, span))) => {
+                if let Err(Stop { line, message }) = builder.take(event, span) {
+                    builder.report.add(line, "", message);
+                    return None;
+                }
+            }
+            Some(Err(error)) => {
+                let Stop { line, message } = syntax(&error);
+                builder.report.add(line, "", message);
+                return builder.cut();
+            }
         }
     }
 }
@@ -150,6 +200,34 @@ struct Builder<'r> {
 }
 
 impl Builder<'_> {
+    /// What was read before the file stopped being readable.
+    fn cut(mut self) -> Option<Node> {
+        // Where the syntax is wrong, so may be the reading of the text right before.
+        let suspect = |node: &mut Node| matches!(node.value, Value::Scalar(..));
+        match self.open.last_mut().map(|open| &mut open.content) {
+            Some(Content::List(items)) => drop(items.pop_if(suspect)),
+            Some(Content::Map { entries, .. }) => drop(entries.pop_if(|entry| suspect(&mut entry.node))),
+            None => {}
+        }
+        let mut inner: Option<Node> = None;
+        while let Some(open) = self.open.pop() {
+            let value = match open.content {
+                Content::List(mut items) => {
+                    items.extend(inner);
+                    Value::List(items)
+                }
+                Content::Map { mut entries, key, .. } => {
+                    if let (Some(node), Some((Some(key), line))) = (inner, key) {
+                        entries.push(Entry { key, line, node: on_key_line(node, line) });
+                    }
+                    Value::Map(entries)
+                }
+            };
+            inner = Some(Node { line: open.line, value, cut: true });
+        }
+        inner.or(self.root)
+    }
+
     fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Stop> {
         let line = span.start.line();
         match event {
@@ -160,7 +238,7 @@ impl Builder<'_> {
             Event::DocumentStart(_) => Ok(()),
             Event::Scalar(text, style, anchor, tag) => {
                 let scalar = self.scalar(&text, style, tag.as_deref(), line);
-                let node = Node { line, value: Value::Scalar(text.into_owned(), scalar) };
+                let node = Node::new(line, Value::Scalar(text.into_owned(), scalar));
                 self.built(Built { node, size: 1, height: 0 }, anchor)
             }
             Event::SequenceStart(anchor, tag) => {
@@ -177,7 +255,7 @@ impl Builder<'_> {
                     Content::List(items) => Value::List(items),
                     Content::Map { entries, .. } => Value::Map(entries),
                 };
-                let node = Node { line: open.line, value };
+                let node = Node::new(open.line, value);
                 self.built(Built { node, size: open.size + 1, height: open.height + 1 }, open.anchor)
             }
             Event::Alias(anchor) => {
