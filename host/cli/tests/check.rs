@@ -186,7 +186,6 @@ worker_selection:
         (at(8, "components[1].type"), "registered already"),
         (at(9, "components[1].path"), "absent.wasm cannot be read"),
         (at(11, "components[2].path"), "garbage.wasm is not WebAssembly"),
-        (at(12, "components[3].type"), "`type` is missing"),
         (at(12, "components[3].tipe"), "did you mean `type`?"),
         (at(13, "components[3].path"), "gone.wasm cannot be read"),
         (at(15, "worker_selection.aggregated"), "no instance is named `nope`"),

@@ -240,7 +240,10 @@ impl<'n> Fields<'n> {
 
     pub(super) fn require(&self, key: &str, report: &mut Report) -> Option<Field<'n>> {
         let field = self.get(key);
-        if field.is_none() && !self.field.node.cut {
+        // A field that is there under a misspelt name was told already.
+        let misspelt =
+            || self.entries.iter().any(|entry| !did_you_mean(&entry.key, [key]).is_empty() && entry.key != key);
+        if field.is_none() && !self.field.node.cut && !misspelt() {
             report.add(self.line_of(key), &join(&self.field.path, key), format!("`{key}` is missing; add it"));
         }
         field

@@ -124,7 +124,7 @@ pub(super) fn read(text: &str, report: &mut Report) -> Option<Node> {
                 }
             }
             Some(Err(error)) => {
-                let Stop { line, message } = syntax(&error);
+                let Stop { line, message } = syntax(&error, text);
                 builder.report.add(line, "", message);
                 return builder.cut();
             }
@@ -152,16 +152,26 @@ struct Stop {
     message: String,
 }
 
-fn syntax(error: &ScanError) -> Stop {
+fn syntax(error: &ScanError, text: &str) -> Stop {
+    let (mut line, mut column) = (error.marker().line(), error.marker().col() + 1);
     let fix = if error.info().contains("tab") {
+        // A text of several lines is refused at its beginning, which is not where the tab is.
+        let tab = |line: &str| {
+            line.find(|char: char| char != ' ')
+                .filter(|place| line.get(*place..).is_some_and(|rest| rest.starts_with('\t')))
+        };
+        let tabs = text.lines().enumerate().skip(line.saturating_sub(1));
+        if let Some((at, place)) = tabs.into_iter().find_map(|(at, line)| Some((at, tab(line)?))) {
+            (line, column) = (at + 1, place + 1);
+        }
         "indent with spaces"
     } else if error.info().contains("unknown anchor") {
         "define the anchor above its alias"
     } else {
         "correct the syntax there or in the lines above"
     };
-    let message = format!("this is not valid YAML at column {}: {}; {fix}", error.marker().col() + 1, error.info());
-    Stop { line: error.marker().line(), message }
+    let message = format!("this is not valid YAML at column {}: {}; {fix}", column, error.info());
+    Stop { line, message }
 }
 
 /// A list or mapping that is being read.
