@@ -129,6 +129,16 @@ fn a_role_left_out_uses_the_default_and_never_anothers() {
     assert_eq!(runs[0]["fuel"], Value::Null, "the native default, not the component");
 }
 
+#[test]
+fn a_scorer_alone_without_the_sdk_and_a_filter_alone_decide() {
+    for (fixture, name) in [("bare", "most-free-blocks"), ("filter-only", "filter-only")] {
+        let component = build(fixture);
+        let run = replay(&["--component", component.to_str().unwrap(), "--limit", "300"]).remove(0);
+        assert_eq!((&run["policy"], &run["decided"], &run["fallbacks"]), (&name.into(), &300.into(), &0.into()));
+        assert!(run["fuel"]["p50"].as_u64() > Some(0), "{name} ran in the sandbox");
+    }
+}
+
 /// Runs the misbehaving policy in that mode over 200 requests and answers the run with its decision lines.
 fn misbehave(mode: &str, on_fault: &str) -> (Value, Vec<Value>) {
     let folder = tempfile::tempdir().unwrap();
@@ -179,7 +189,8 @@ fn a_policy_that_goes_wrong_costs_a_counted_fallback_and_the_next_decision_is_no
 #[test]
 fn a_filter_that_always_traps_refuses_unless_it_is_told_otherwise() {
     let (run, lines) = misbehave("filter-always-traps", "fallback");
-    assert_eq!((&run["decided"], &run["rejected"], &run["faults"]["trap"]), (&0.into(), &200.into(), &200.into()));
+    // Each time it is asked once more, which is a fault of its own.
+    assert_eq!((&run["decided"], &run["rejected"], &run["faults"]["trap"]), (&0.into(), &200.into(), &400.into()));
     assert!(lines.iter().all(|line| line["outcome"] == "trap" && line["worker"].is_null() && line["cost"].is_null()));
     let (run, _) = misbehave("filter-always-traps", "{filter: fallback, otherwise: fallback}");
     assert_eq!((&run["decided"], &run["fallbacks"]), (&200.into(), &200.into()));
