@@ -1,6 +1,7 @@
 //! What the command can fail with; each becomes lines `error: <one sentence>` and exit code 1.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use pointsman_build::BuildError;
@@ -8,6 +9,8 @@ use pointsman_replay::{ReplayError, TraceError};
 use pointsman_routing::RouterError;
 use pointsman_routing::config::{OverrideError, Problem, Problems};
 use pointsman_sandbox::{LoadError, SandboxError, StartError};
+
+use crate::output::printable;
 
 /// What the command can fail with.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +25,7 @@ pub(crate) enum CliError {
     Router(#[from] RouterError),
     #[error(transparent)]
     Problems(#[from] Problems),
-    #[error("{}", lines(.0))]
+    #[error("{} problems", .0.len())]
     Many(Vec<Problem>),
     #[error(transparent)]
     Trace(#[from] TraceError),
@@ -34,6 +37,10 @@ pub(crate) enum CliError {
     NeedsConfig { option: &'static str },
     #[error("a replay of 0 requests shows nothing; give a --limit of at least 1")]
     NoRequests,
+    #[error("a --speed of {speed} is not possible; give a number from {} to {}", range.start(), range.end())]
+    Speed { speed: String, range: RangeInclusive<f64> },
+    #[error("{other} and {option} both name {}; give {option} a file of its own", path.display())]
+    Shared { other: &'static str, option: &'static str, path: PathBuf },
     #[error("the policy `default` takes no parameters; give them to dynamo-default-cost-fn, which has its rules")]
     DefaultParameters,
     #[error(
@@ -56,11 +63,21 @@ pub(crate) enum CliError {
     UnknownPolicy { name: String, available: Vec<&'static str> },
     #[error("{option} is not a JSON object: {message}")]
     Parameters { option: &'static str, message: String },
+    #[error("{option}: the key `{key}` comes twice in one object; keep one of the two")]
+    KeyTwice { option: &'static str, key: String },
     #[error("{file}: {message}")]
     Table { file: String, message: String },
 }
 
-/// Each problem on a line of its own.
-fn lines(problems: &[Problem]) -> String {
-    problems.iter().map(|problem| problem.to_string() + "\n").collect()
+impl CliError {
+    /// The sentences, one a line: several for the problems of a router-policy file, else one.
+    pub(crate) fn sentences(&self) -> Vec<String> {
+        let said: Vec<String> = match self {
+            Self::Problems(problems) => problems.iter().map(Problem::to_string).collect(),
+            Self::Many(problems) => problems.iter().map(Problem::to_string).collect(),
+            other => vec![other.to_string()],
+        };
+        // Names, paths and a policy's words stand within; none of them begins a line.
+        said.iter().map(|sentence| printable(sentence.trim_end()).into_owned()).collect()
+    }
 }

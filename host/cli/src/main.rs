@@ -11,10 +11,11 @@ mod register;
 mod replay;
 mod source;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
@@ -42,7 +43,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = parse();
     log_to_stderr();
     let result = match cli.command {
         Command::Replay(command) => command.run(),
@@ -55,13 +56,40 @@ fn main() -> ExitCode {
         Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             let mut stderr = std::io::stderr().lock();
-            for line in error.to_string().lines() {
+            for sentence in error.sentences() {
                 // Nothing is left to tell where even this fails.
-                let _ = writeln!(stderr, "error: {}", output::printable(line));
+                let _ = writeln!(stderr, "error: {sentence}");
             }
             ExitCode::FAILURE
         }
     }
+}
+
+/// Reads the command line, or ends with what is wrong with it.
+fn parse() -> Cli {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    try_parse(&arguments).unwrap_or_else(|error| {
+        // The message repeats the arguments: with those that a terminal would obey made harmless, it is the same one.
+        let harmless = arguments.iter().map(|text| output::printable(&text.to_string_lossy()).into_owned().into());
+        try_parse(&harmless.collect::<Vec<_>>()).err().unwrap_or(error).exit()
+    })
+}
+
+fn try_parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    let mut command = Cli::command();
+    let matches = command.try_get_matches_from_mut(arguments)?;
+    Cli::from_arg_matches(&matches).map_err(|error| {
+        // The usage is that of the subcommand that was meant.
+        let (mut meant, mut matches) = (&mut command, &matches);
+        while let Some((name, inner)) = matches.subcommand() {
+            matches = inner;
+            match meant.find_subcommand_mut(name) {
+                Some(found) => meant = found,
+                None => return error,
+            }
+        }
+        error.format(meant)
+    })
 }
 
 /// Logs of the level that `RUST_LOG` names, as `info` or `pointsman_sandbox=debug,warn`; warnings unless it does.

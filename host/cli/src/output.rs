@@ -37,15 +37,21 @@ pub(crate) fn rendered(table: &Table) -> String {
     table.trim_fmt()
 }
 
-/// A text of a policy or a file, safe for a terminal: control characters are shown, not obeyed.
+/// A text of a policy or a file, safe for a terminal and on one line: control characters are shown, not obeyed.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
-    if text.chars().any(char::is_control) {
+    if text.chars().any(is_obeyed) {
         text.chars()
-            .map(|char| if char.is_control() { char.escape_default().collect() } else { char.to_string() })
+            .map(|char| if is_obeyed(char) { char.escape_default().collect() } else { char.to_string() })
             .collect()
     } else {
         Cow::Borrowed(text)
     }
+}
+
+/// Whether a terminal or an editor does something else than to draw it: control characters, line and paragraph
+/// separators, and what changes the direction of the text around it.
+fn is_obeyed(char: char) -> bool {
+    char.is_control() || matches!(char, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A whole number with its thousands apart: 12,345.
@@ -75,5 +81,7 @@ mod tests {
     fn control_characters_do_not_reach_the_terminal() {
         assert_eq!(printable("plain"), "plain");
         assert_eq!(printable("a\u{1b}[31mb\n"), "a\\u{1b}[31mb\\n");
+        assert_eq!(printable("a\u{202e}b\u{2066}c\u{2029}"), "a\\u{202e}b\\u{2066}c\\u{2029}");
+        assert_eq!(printable("ключ é"), "ключ é");
     }
 }

@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+const FORM: &str = "give TYPE=FILE.wasm, such as least-busy=least_busy.wasm";
+
 /// One `--register`.
 #[derive(Clone, Debug)]
 pub(crate) struct Registration {
@@ -15,11 +17,30 @@ impl FromStr for Registration {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.split_once('=') {
-            Some((type_name, path)) if !type_name.trim().is_empty() && !path.is_empty() => {
-                Ok(Self { type_name: type_name.trim().to_owned(), path: path.into() })
-            }
-            _ => Err("give TYPE=FILE.wasm, such as least-busy=least_busy.wasm"),
+        let Some((type_name, path)) = text.split_once('=').map(|(name, path)| (name.trim(), path)) else {
+            return Err(FORM);
+        };
+        if type_name.is_empty() || path.is_empty() {
+            return Err(FORM);
+        }
+        // As in a router-policy file.
+        if !type_name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte)) {
+            return Err("a type's name has only letters, digits, `_`, `.` and `-`, such as least-busy");
+        }
+        Ok(Self { type_name: type_name.to_owned(), path: path.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_that_a_router_policy_file_can_say() {
+        let taken: Registration = " least.busy_2-b =a b=c.wasm".parse().unwrap();
+        assert_eq!((taken.type_name.as_str(), taken.path), ("least.busy_2-b", "a b=c.wasm".into()));
+        for text in ["", "a", "=a.wasm", "a=", "a b=c.wasm", "a\nb=c.wasm", "ä=c.wasm", "a/b=c.wasm"] {
+            assert!(text.parse::<Registration>().is_err(), "{text}");
         }
     }
 }

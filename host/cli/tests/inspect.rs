@@ -10,6 +10,12 @@ use std::process::Stdio;
 use common::{error, json, pointsman, run, sdk_policy, stdout};
 use serde_json::json;
 
+/// The keys of the outermost object, as they are printed.
+fn keys(text: &str) -> Vec<&str> {
+    let outermost = text.lines().filter_map(|line| line.strip_prefix("  \""));
+    outermost.filter_map(|line| line.split('"').next()).collect()
+}
+
 #[test]
 fn the_list_has_every_built_in_policy() {
     let listed = json(&run(["policy", "list", "--json"]));
@@ -19,6 +25,35 @@ fn the_list_has_every_built_in_policy() {
     for policy in listed.as_array().unwrap() {
         assert!(!policy["description"].as_str().unwrap().is_empty(), "{policy}");
         assert!(!policy["stages"].as_array().unwrap().is_empty(), "{policy}");
+    }
+}
+
+#[test]
+fn the_fields_of_the_json_come_in_the_documented_order() {
+    let order = [
+        "name",
+        "version",
+        "description",
+        "wit_version",
+        "stages",
+        "inputs",
+        "parameters_schema",
+        "imports",
+        "size_bytes",
+        "sha256",
+        "selector",
+    ];
+    assert_eq!(keys(&stdout(&run(["policy", "inspect", "least-loaded", "--json"]))), order);
+    let mut order = order.to_vec();
+    order.push("inputs_reason");
+    assert_eq!(keys(&stdout(&run(["policy", "inspect", sdk_policy().to_str().unwrap(), "--json"]))), order);
+}
+
+#[test]
+fn a_component_is_a_regular_file() {
+    for path in ["/dev/zero", "/dev/null", "/tmp"] {
+        let said = error(&run(["policy", "inspect", path]));
+        assert!(said.starts_with(path) && said.contains("no regular file"), "{said}");
     }
 }
 

@@ -215,7 +215,13 @@ fn what_cannot_be_replayed_is_said_in_one_sentence() {
     let cases: &[(&[&str], &str)] = &[
         (&["--workers", "0"], "0 aggregated workers"),
         (&["--disaggregate", "0:4"], "0 prefill workers"),
-        (&["--speed", "0"], "speed of 0"),
+        (&["--speed", "0"], "--speed of 0 is not possible"),
+        (&["--speed", "-1"], "--speed of -1 is not possible"),
+        (&["--speed", "1e-300"], "--speed of 1e-300 is not possible"),
+        (&["--speed", "1e400"], "--speed of 1e400 is not possible"),
+        (&["--speed", "nan"], "--speed of nan is not possible"),
+        (&["--workers", "100001"], "100001 aggregated workers"),
+        (&["--policy", "de\nfault\u{202e}"], "`de\\nfault\\u{202e}`"),
         (&["--limit", "0"], "0 requests"),
         (&["--trace", "/nowhere/trace.jsonl"], "/nowhere/trace.jsonl"),
         (&["--trace", &empty], "no request"),
@@ -258,10 +264,104 @@ fn usage_errors_exit_with_2() {
         &["--stages", "some"],
         &["--register", "mine"],
         &["--workers", "-1"],
+        &["--policy", "a", "--parameters", "{}", "--parameters", "{}"],
+        &["--register", "a\nerror: b\u{202e}=c.wasm"],
+        &["--stages", "a\nerror: b"],
     ] {
         let output = run([&["replay"], arguments].concat());
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
         assert!(said.starts_with("error: "), "{said}");
+        // A text of the command line begins no line of its own.
+        assert_eq!(said.lines().filter(|line| line.starts_with("error: ")).count(), 1, "{said}");
+        assert!(!said.contains("\n\n\n") && !said.contains('\u{202e}'), "{said}");
+        assert!(arguments[0] != "--workers" || said.contains("'--workers <N>'"), "{said}");
+        assert!(arguments[0] != "--parameters" || said.contains("Usage: pointsman replay"), "{said}");
     }
+}
+
+#[test]
+fn a_refused_replay_leaves_its_files_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (old, new, trace) = (path("old"), path("new"), path("huge.jsonl"));
+    fs::write(&old, "kept").unwrap();
+    // Larger than a worker's memory, which is found when the run begins.
+    fs::write(&trace, r#"{"timestamp": 0, "input_length": 99000000, "output_length": 2}"#).unwrap();
+    let refusals: &[&[&str]] = &[
+        &["--speed", "-1"],
+        &["--workers", "0"],
+        &["--disaggregate", "1:0"],
+        &["--limit", "0"],
+        &["--policy", "none"],
+        &["--trace", "/nowhere/trace.jsonl"],
+        &["--trace", &trace],
+    ];
+    for refusal in refusals {
+        for (decisions, report) in [(&old, &new), (&new, &old)] {
+            let files = ["replay", "--policy", "default", "--decisions", decisions, "--json", report];
+            error(&run([&files[..], refusal].concat()));
+            assert_eq!(fs::read_to_string(&old).unwrap(), "kept", "{refusal:?}");
+            assert!(!Path::new(&new).exists(), "{refusal:?}");
+        }
+    }
+}
+
+#[test]
+fn an_output_is_no_other_file_of_the_replay() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let trace = path("trace.jsonl");
+    let good = r#"{"timestamp": 0, "input_length": 600, "output_length": 2, "hash_ids": [1, 2]}"#;
+    fs::write(&trace, good).unwrap();
+    fs::hard_link(&trace, path("linked.jsonl")).unwrap();
+    let component = path("policy.wasm");
+    fs::write(&component, pointsman_policies::get("random").unwrap().component).unwrap();
+    let config = path("router.yaml");
+    let text = "worker_selection: {aggregated: a, instances: [{name: a, component: policy.wasm}]}\n";
+    fs::write(&config, text).unwrap();
+    let (new, dotted) = (path("new.json"), path("./new.json"));
+    let cases: &[(&[&str], [&str; 2])] = &[
+        (&["--trace", &trace, "--decisions", &trace], ["--trace", "--decisions"]),
+        (&["--trace", &trace, "--json", &path("linked.jsonl")], ["--trace", "--json"]),
+        (&["--json", &new, "--decisions", &dotted], ["--json", "--decisions"]),
+        (&["--component", &component, "--json", &component], ["--component", "--json"]),
+        (&["--router-policy-config", &config, "--json", &config], ["--router-policy-config", "--json"]),
+        (&["--router-policy-config", &config, "--json", &component], ["component of the router-policy file", "--json"]),
+        (
+            &["--router-policy-config", &config, "--register", &format!("a={component}"), "--decisions", &component],
+            ["--register", "--decisions"],
+        ),
+    ];
+    for (arguments, expected) in cases {
+        let said = error(&run([&["replay"], *arguments].concat()));
+        assert!(expected.iter().all(|part| said.contains(part)), "{arguments:?}: {said}");
+    }
+    assert_eq!(fs::read_to_string(&trace).unwrap(), good);
+    assert_eq!(fs::read_to_string(&config).unwrap(), text);
+    assert_eq!(fs::read(&component).unwrap(), pointsman_policies::get("random").unwrap().component);
+    assert!(!Path::new(&new).exists());
+    // A device keeps nothing, so there is nothing to lose.
+    let devices = ["replay", "--policy", "default", "--limit", "5", "--json", "/dev/null", "--decisions", "/dev/null"];
+    stdout(&run(devices));
+}
+
+#[test]
+fn what_a_trace_says_begins_no_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.jsonl");
+    let forged = r#"{"timestamp": 0, "input_length": 6, "output_length": 2, "x\u001b[31m\nerror: \u202e": 1}"#;
+    fs::write(&path, forged).unwrap();
+    let said = error(&run(["replay", "--policy", "default", "--trace", path.to_str().unwrap()]));
+    assert!(!said.contains(['\u{1b}', '\u{202e}']), "{said}");
+}
+
+#[test]
+fn an_override_by_variable_without_a_file_is_warned_of() {
+    let mut command = pointsman();
+    command.args(["replay", "--limit", "5", "--policy", "default"]).env("DYN_ROUTER_PREFILL_POLICY", "one");
+    let output = command.output().unwrap();
+    stdout(&output);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("DYN_ROUTER_PREFILL_POLICY has no effect without a router-policy file"), "{said}");
 }

@@ -18,6 +18,12 @@ fn decide(policy: &str, table: &str, arguments: &[&str]) -> Output {
     pointsman().args(["policy", "run", policy, "--table"]).arg(path).args(arguments).output().unwrap()
 }
 
+/// The keys of the outermost object, as they are printed.
+fn keys(text: &str) -> Vec<&str> {
+    let outermost = text.lines().filter_map(|line| line.strip_prefix("  \""));
+    outermost.filter_map(|line| line.split('"').next()).collect()
+}
+
 fn name(path: &Path) -> &str {
     path.to_str().unwrap()
 }
@@ -60,6 +66,17 @@ fn json_is_read_as_well_and_decides_the_same() {
         assert_eq!((&answer["row"], &answer["cost"]), (&json!(1), &json!(-80.0)));
         assert_eq!(answer["columns"]["worker.total-kv-blocks"], json!([100.0, 100.0, null]), "missing is null");
     }
+}
+
+#[test]
+fn the_fields_of_the_json_come_in_the_documented_order() {
+    let order = ["row", "worker", "rank", "cost", "outcome", "fuel", "kept", "columns", "costs"];
+    assert_eq!(keys(&stdout(&decide("least-loaded", YAML, &["--json"]))), order);
+    let broken = "{workers: [{worker: 1, signals: {load.active-requests: 0}}]}";
+    let arguments = ["--parameters", r#"{"max_active_requests": 1}"#, "--json"];
+    let mut order = order.to_vec();
+    order.push("message");
+    assert_eq!(keys(&stdout(&decide(name(sdk_policy()), broken, &arguments))), order);
 }
 
 #[test]

@@ -1,12 +1,17 @@
 //! What an operator hands in: bytes, where they came from, and their digest.
 
 use std::fmt::Write;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
 use crate::policy::LoadError;
+
+/// The largest component that is read from a file, in bytes.
+const MOST_BYTES: u64 = 64 << 20;
 
 /// The bytes of a policy's component. Cheap to clone.
 #[derive(Clone)]
@@ -23,14 +28,14 @@ impl Artifact {
         Self { origin: Arc::from(origin.into()), sha256: Sha256::digest(&bytes).into(), bytes }
     }
 
-    /// Reads an artifact from a file.
+    /// Reads an artifact from a regular file of at most 64 MiB.
     ///
     /// # Errors
     ///
-    /// [`LoadError::Read`] where the file cannot be read.
+    /// [`LoadError::Read`] where the file cannot be read, is a device or a pipe, or is larger.
     pub fn from_file(path: &Path) -> Result<Self, LoadError> {
         let origin = path.display().to_string();
-        match std::fs::read(path) {
+        match read(path) {
             Ok(bytes) => Ok(Self::from_bytes(origin, bytes)),
             Err(source) => Err(LoadError::Read { origin, source }),
         }
@@ -89,6 +94,25 @@ impl std::fmt::Debug for Artifact {
     }
 }
 
+/// Reads a regular file of a sane size; opening a pipe would wait for its writer, and a device may have no end.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let found = std::fs::metadata(path)?;
+    if !found.is_file() {
+        return Err(io::Error::other("it is no regular file; give a component's file"));
+    }
+    let too_large = |bytes: u64| {
+        let message = format!("it has {bytes} bytes and a component at most {MOST_BYTES}; build it smaller");
+        io::Error::new(io::ErrorKind::FileTooLarge, message)
+    };
+    if found.len() > MOST_BYTES {
+        return Err(too_large(found.len()));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+    // Some files have no length until they are read, and others grow meanwhile.
+    if bytes.len() as u64 > MOST_BYTES { Err(too_large(bytes.len() as u64)) } else { Ok(bytes) }
+}
+
 /// Whether the bytes start like WebAssembly text: `(component`, `(module` or a comment.
 fn looks_like_text(bytes: &[u8]) -> bool {
     let start = bytes.trim_ascii_start();
@@ -98,6 +122,18 @@ fn looks_like_text(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_regular_file_of_a_sane_size_is_read() {
+        let folder = std::env::temp_dir();
+        let path = folder.join(format!("pointsman-artifact-{}.wasm", std::process::id()));
+        File::create(&path).unwrap().set_len(MOST_BYTES + 1).unwrap();
+        let large = Artifact::from_file(&path).unwrap_err().to_string();
+        std::fs::remove_file(&path).unwrap();
+        assert!(large.contains(&path.display().to_string()) && large.contains("67108865 bytes"), "{large}");
+        let said = Artifact::from_file(&folder).unwrap_err().to_string();
+        assert!(said.contains("no regular file"), "{said}");
+    }
 
     #[test]
     fn the_digest_is_that_of_the_bytes() {

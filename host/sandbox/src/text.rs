@@ -10,13 +10,14 @@ pub(crate) fn cut(text: &str, most: usize) -> &str {
     text.get(..text.floor_char_boundary(most)).unwrap_or_default()
 }
 
-/// Shows a text without its control characters, so that it can forge no further line.
+/// Shows a text without its control characters, so that it can forge no further line, and without those that change
+/// the direction of the text around them.
 pub(crate) struct Printable<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Printable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for part in self.0.split_inclusive(char::is_control) {
-            let shown = part.trim_end_matches(char::is_control);
+        for part in self.0.split_inclusive(is_obeyed) {
+            let shown = part.trim_end_matches(is_obeyed);
             f.write_str(shown)?;
             if shown.len() < part.len() {
                 f.write_char(' ')?;
@@ -24,6 +25,11 @@ impl fmt::Display for Printable<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a terminal or an editor does something else than to draw it.
+fn is_obeyed(char: char) -> bool {
+    char.is_control() || matches!(char, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The text as one sentence of a sane length.
@@ -50,6 +56,7 @@ mod tests {
     #[test]
     fn a_sentence_is_one_line_of_bounded_length() {
         assert_eq!(sentence("a\nb\r\n\u{1b}[31mc"), "a b   [31mc");
+        assert_eq!(sentence("a\u{202e}b\u{2066}c\u{2028}d"), "a b c d");
         let long = sentence(&"x".repeat(10_000));
         assert!(long.len() <= MOST_SENTENCE + '…'.len_utf8() && long.ends_with('…'), "{long}");
     }

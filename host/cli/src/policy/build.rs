@@ -33,7 +33,7 @@ impl Build {
             let manifest = policy.manifest();
             output::text(&format!(
                 "{}: policy {} {}, stages {}, {} bytes, sha256:{}",
-                path.display(),
+                output::printable(&path.display().to_string()),
                 output::printable(&manifest.name),
                 output::printable(&manifest.version),
                 stage_names(policy.stages()).join(", "),

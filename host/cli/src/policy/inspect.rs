@@ -68,16 +68,16 @@ struct Found<'a> {
     description: &'a str,
     wit_version: &'a str,
     stages: Vec<&'static str>,
-    /// Whether the stages also run in one crossing.
-    selector: bool,
     inputs: Option<FoundInputs<'a>>,
-    /// Why there are no inputs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    inputs_reason: Option<&'a str>,
     parameters_schema: Value,
     imports: &'a [String],
     size_bytes: usize,
     sha256: String,
+    /// Whether the stages also run in one crossing.
+    selector: bool,
+    /// Why there are no inputs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inputs_reason: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -113,18 +113,18 @@ impl<'a> Found<'a> {
             description: &manifest.description,
             wit_version: policy.wit_version(),
             stages: stage_names(policy.stages()),
-            selector: policy.stages().select,
             inputs: inputs.as_ref().ok().map(|inputs| FoundInputs {
                 filter: FoundReads::of(&inputs.filter),
                 score: FoundReads::of(&inputs.score),
                 pick: FoundReads::of(&inputs.pick),
                 exclusive_affinity: inputs.exclusive_affinity,
             }),
-            inputs_reason: inputs.as_ref().err().map(String::as_str),
             parameters_schema: serde_json::from_str(schema).unwrap_or_else(|_| Value::from(schema.as_str())),
             imports: policy.imports(),
             size_bytes: policy.size_bytes(),
             sha256: policy.sha256_hex(),
+            selector: policy.stages().select,
+            inputs_reason: inputs.as_ref().err().map(String::as_str),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use pointsman_contract::Role;
-use pointsman_routing::{GivenAnswer, GivenPolicy, GivenTable, InstanceSpec, Provider, WorkerKey};
+use pointsman_routing::{GivenAnswer, GivenPolicy, GivenTable, InstanceSpec, Provider, RouterError, WorkerKey};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -47,7 +47,11 @@ impl Run {
             router_config,
         };
         let workers = sorted_workers(&table);
-        let answer = table.decide(&small_sandbox()?, policy)?;
+        let answer = table.decide(&small_sandbox()?, policy).map_err(|error| match error {
+            // What is wrong with the table itself.
+            RouterError::Config(message) => CliError::Table { file: self.table.display().to_string(), message },
+            other => other.into(),
+        })?;
         if self.json {
             output::json(&Decided::new(&answer))?;
         } else {
@@ -72,13 +76,13 @@ struct Decided<'a> {
     rank: Option<u32>,
     cost: Option<f64>,
     outcome: &'a str,
-    /// What went wrong.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<&'a str>,
     fuel: Option<u64>,
     kept: &'a [u32],
     columns: Map<String, Value>,
     costs: &'a [Vec<f64>],
+    /// What went wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'a str>,
 }
 
 impl<'a> Decided<'a> {
@@ -89,11 +93,11 @@ impl<'a> Decided<'a> {
             rank: answer.worker.map(|key| key.rank),
             cost: answer.cost,
             outcome: answer.outcome,
-            message: answer.message.as_deref(),
             fuel: answer.fuel,
             kept: &answer.kept,
             columns: answer.columns.iter().map(|(name, values)| (name.clone(), json!(values))).collect(),
             costs: &answer.costs,
+            message: answer.message.as_deref(),
         }
     }
 }
@@ -116,6 +120,7 @@ fn as_text(policy: &str, role: Role, workers: &[WorkerKey], answer: &GivenAnswer
         table.add_row(cells);
     }
     let mut out = output::rendered(&table) + "\n";
+    let policy = output::printable(policy);
     let fuel = answer.fuel.map_or_else(|| "not counted".to_owned(), output::grouped);
     let _ = match (answer.worker, answer.cost) {
         (Some(key), Some(cost)) => writeln!(

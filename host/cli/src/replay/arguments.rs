@@ -58,7 +58,7 @@ impl FromArgMatches for Policies {
             values.extend(places.zip(texts).map(|(place, text)| (place, name, text)));
         }
         values.sort_unstable();
-        let refuse = |message: &str| Err(clap::Error::raw(ErrorKind::ArgumentConflict, format!("{message}\n")));
+        let refuse = |message: &str| Err(clap::Error::raw(ErrorKind::ArgumentConflict, message));
         let mut policies = Vec::new();
         for (_, name, text) in values {
             match name {
@@ -103,6 +103,27 @@ impl FromStr for Pools {
         });
         pools.map(Self).ok_or("give PREFILL:DECODE, the workers of each pool, such as 4:12")
     }
+}
+
+/// `--speed`, also as it was written: 1e-300 has 300 digits otherwise.
+#[derive(Clone, Debug)]
+pub(super) struct Speed {
+    pub(super) given: String,
+    pub(super) value: f64,
+}
+
+impl FromStr for Speed {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let value = text.parse().map_err(|_| "give a number from 0.001 to 1000000, such as 2.5")?;
+        Ok(Self { given: text.to_owned(), value })
+    }
+}
+
+/// `--workers`; whether so many can be simulated is asked later.
+pub(super) fn workers(text: &str) -> Result<u32, &'static str> {
+    text.parse().map_err(|_| "give a whole number from 1 to 100000")
 }
 
 #[cfg(test)]

@@ -1,21 +1,23 @@
 //! `pointsman replay`: a trace against simulated workers, once for each policy.
 
 mod arguments;
+mod files;
 mod listener;
 mod runs;
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use pointsman_contract::Role;
-use pointsman_replay::{Fleet, GENERATED_REQUESTS, Options, Report, Run, Trace, TraceReport, WallClock};
+use pointsman_replay::{Fleet, GENERATED_REQUESTS, Options, ReplayError, Report, Run, Trace, TraceReport, WallClock};
 use pointsman_routing::StageMode;
-use pointsman_routing::config::Overrides;
+use pointsman_routing::config::{DECODE_VARIABLE, GLOBAL_VARIABLE, Overrides, PREFILL_VARIABLE};
 use pointsman_sandbox::Determinism;
 
-use self::arguments::{Policies, Policy, Pools};
+use self::arguments::{Policies, Policy, Pools, Speed, workers};
+use self::files::{OutputFile, refuse_shared};
 use self::listener::Listener;
 use self::runs::Setup;
 use crate::error::CliError;
@@ -27,6 +29,12 @@ const COMPARED: [&str; 3] = ["round-robin", "least-loaded", "dynamo-default-cost
 
 /// The variable that names the router-policy file.
 const CONFIG_VARIABLE: &str = "DYN_ROUTER_POLICY_CONFIG";
+
+/// The workers of a pool that can be simulated.
+const WORKERS: RangeInclusive<u32> = 1..=100_000;
+
+/// The speeds that can be simulated.
+const SPEEDS: RangeInclusive<f64> = 0.001..=1_000_000.0;
 
 /// Replays a trace against simulated workers, once for each policy, and compares them.
 ///
@@ -43,7 +51,8 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "TYPE=FILE.wasm")]
     register: Vec<Registration>,
     /// Simulated workers.
-    #[arg(long, value_name = "N", default_value_t = 16, conflicts_with = "disaggregate")]
+    #[arg(long, value_name = "N", default_value_t = 16, conflicts_with = "disaggregate", value_parser = workers,
+          allow_negative_numbers = true)]
     workers: u32,
     /// A pool of workers that prefill and one of workers that decode, such as 4:12.
     #[arg(long, value_name = "PREFILL:DECODE")]
@@ -52,8 +61,8 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
     /// How many times faster than in the trace the requests come.
-    #[arg(long, value_name = "X", default_value_t = 1.0)]
-    speed: f64,
+    #[arg(long, value_name = "X", default_value = "1", allow_negative_numbers = true)]
+    speed: Speed,
     /// Stops after so many requests of the trace.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
@@ -64,12 +73,12 @@ pub(crate) struct Replay {
     /// fast, unless given.
     #[arg(long, value_enum)]
     determinism: Option<Bits>,
-    /// The instance that selects prefill workers, in place of the router-policy file's
-    /// [env: DYN_ROUTER_PREFILL_POLICY].
+    /// The instance that selects prefill workers, in place of the router-policy file's; refused without such a file,
+    /// where the variable has no effect [env: DYN_ROUTER_PREFILL_POLICY].
     #[arg(long, value_name = "NAME")]
     router_prefill_policy: Option<String>,
-    /// The instance that selects decode workers, in place of the router-policy file's
-    /// [env: DYN_ROUTER_DECODE_POLICY].
+    /// The instance that selects decode workers, in place of the router-policy file's; refused without such a file,
+    /// where the variable has no effect [env: DYN_ROUTER_DECODE_POLICY].
     #[arg(long, value_name = "NAME")]
     router_decode_policy: Option<String>,
     /// Writes each decision as a line of JSON.
@@ -98,29 +107,43 @@ impl Replay {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let policies = self.policies();
         self.refuse_without_config(&policies)?;
+        let fleet = self.disaggregate.map_or(Fleet::Aggregated { workers: self.workers }, |Pools(fleet)| fleet);
+        self.refuse_impossible(fleet)?;
+        let outputs: Vec<(&'static str, &Path)> =
+            [("--decisions", self.decisions.as_deref()), ("--json", self.json_file())]
+                .into_iter()
+                .filter_map(|(option, path)| Some((option, path?)))
+                .collect();
+        refuse_shared(&self.inputs(&policies), &outputs)?;
         let trace = match &self.trace {
-            _ if self.limit == Some(0) => return Err(CliError::NoRequests),
             Some(path) => Trace::open(path, self.limit)?,
             None => Trace::generated(self.seed, self.limit.unwrap_or(GENERATED_REQUESTS).min(GENERATED_REQUESTS)),
         };
-        let fleet = self.disaggregate.map_or(Fleet::Aggregated { workers: self.workers }, |Pools(fleet)| fleet);
         let runs = self.setup(fleet)?.prepare(&policies)?;
-        let mut decisions = self.decisions.as_deref().map(create).transpose()?.map(BufWriter::new);
-        let json = self.json.as_deref().filter(|path| *path != Path::new("-")).map(touch).transpose()?;
+        let named = runs
+            .iter()
+            .flat_map(|run| &run.components)
+            .map(|path| ("a component of the router-policy file", path.clone()));
+        refuse_shared(&named.collect::<Vec<_>>(), &outputs)?;
+        let mut decisions = self.decisions.as_deref().map(OutputFile::open).transpose()?;
+        let json = self.json_file().map(OutputFile::open).transpose()?;
 
-        let options = Options { fleet, seed: self.seed, speed: self.speed, ..Options::default() };
+        let options = Options { fleet, seed: self.seed, speed: self.speed.value, ..Options::default() };
         let mut report = Report { trace: TraceReport::of(&trace), runs: Vec::new() };
-        for runs::Prepared { label, router } in runs {
+        for runs::Prepared { label, router, .. } in runs {
             let mut listener = Listener::new(&label, trace.len(), decisions.as_mut());
             let run = Run { label: &label, trace: &trace, router: &router, options: &options };
             report.runs.push(run.execute(&WallClock::start(), &mut listener)?);
         }
-        if let (Some(mut file), Some(path)) = (decisions, &self.decisions) {
-            file.flush().map_err(|source| CliError::Write { path: path.clone(), source })?;
+        if let Some(file) = decisions {
+            file.finish(|_| Ok(()))?;
         }
         match (json, &self.json) {
-            (Some(file), Some(path)) => {
-                write_json(file, &report).map_err(|source| CliError::Write { path: path.clone(), source })?;
+            (Some(file), _) => {
+                file.finish(|file| {
+                    serde_json::to_writer_pretty(&mut *file, &report)?;
+                    file.write_all(b"\n")
+                })?;
                 output::text(&report.to_string())?;
             }
             (None, Some(_)) => {
@@ -128,7 +151,7 @@ impl Replay {
                 let _ = io::stderr().write_all(report.to_string().as_bytes());
                 output::json(&report)?;
             }
-            (_, None) => output::text(&report.to_string())?,
+            (None, None) => output::text(&report.to_string())?,
         }
         Ok(())
     }
@@ -144,6 +167,41 @@ impl Replay {
         }
     }
 
+    /// The file of the report; none for standard output.
+    fn json_file(&self) -> Option<&Path> {
+        self.json.as_deref().filter(|path| *path != Path::new("-"))
+    }
+
+    /// Every file that the command line names to be read, with its option.
+    fn inputs(&self, policies: &[(Policy, Option<String>)]) -> Vec<(&'static str, PathBuf)> {
+        let trace = self.trace.iter().map(|path| ("--trace", path.clone()));
+        let policies = policies.iter().filter_map(|(policy, _)| match policy {
+            Policy::Named(_) => None,
+            Policy::Component(path) => Some(("--component", path.clone())),
+            Policy::Config(path) => Some(("--router-policy-config", path.clone())),
+        });
+        let register = self.register.iter().map(|registration| ("--register", registration.path.clone()));
+        trace.chain(policies).chain(register).collect()
+    }
+
+    /// What no run could do, said before anything is read or written.
+    fn refuse_impossible(&self, fleet: Fleet) -> Result<(), CliError> {
+        if self.limit == Some(0) {
+            return Err(CliError::NoRequests);
+        }
+        let pools: &[(Role, u32)] = match fleet {
+            Fleet::Aggregated { workers } => &[(Role::Aggregated, workers)],
+            Fleet::Disaggregated { prefill, decode } => &[(Role::Prefill, prefill), (Role::Decode, decode)],
+        };
+        if let Some(&(role, workers)) = pools.iter().find(|(_, workers)| !WORKERS.contains(workers)) {
+            return Err(ReplayError::Workers { role, workers }.into());
+        }
+        if !SPEEDS.contains(&self.speed.value) {
+            return Err(CliError::Speed { speed: self.speed.given.clone(), range: SPEEDS });
+        }
+        Ok(())
+    }
+
     /// What means something beside a router-policy file alone is refused without one, not ignored.
     fn refuse_without_config(&self, policies: &[(Policy, Option<String>)]) -> Result<(), CliError> {
         if policies.iter().any(|(policy, _)| matches!(policy, Policy::Config(_))) {
@@ -154,10 +212,18 @@ impl Replay {
             (self.router_prefill_policy.is_some(), "--router-prefill-policy"),
             (self.router_decode_policy.is_some(), "--router-decode-policy"),
         ];
-        match given.into_iter().find(|(given, _)| *given) {
-            Some((_, option)) => Err(CliError::NeedsConfig { option }),
-            None => Ok(()),
+        if let Some((_, option)) = given.into_iter().find(|(given, _)| *given) {
+            return Err(CliError::NeedsConfig { option });
         }
+        // They may be set for other programs, so they are no mistake here.
+        for variable in [GLOBAL_VARIABLE, PREFILL_VARIABLE, DECODE_VARIABLE] {
+            if std::env::var_os(variable).is_some_and(|name| !name.is_empty()) {
+                tracing::warn!(
+                    "{variable} has no effect without a router-policy file; add --router-policy-config FILE"
+                );
+            }
+        }
+        Ok(())
     }
 
     fn setup(&self, fleet: Fleet) -> Result<Setup<'_>, CliError> {
@@ -182,25 +248,4 @@ impl Replay {
             overrides,
         })
     }
-}
-
-fn create(path: &Path) -> Result<File, CliError> {
-    File::create(path).map_err(|source| CliError::Write { path: path.to_owned(), source })
-}
-
-/// Opens a file for writing, and leaves what it holds until there is something to put in its place.
-fn touch(path: &Path) -> Result<File, CliError> {
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-    file.map_err(|source| CliError::Write { path: path.to_owned(), source })
-}
-
-fn write_json(file: File, report: &Report) -> io::Result<()> {
-    // A device or a pipe has no length.
-    if file.metadata()?.is_file() {
-        file.set_len(0)?;
-    }
-    let mut file = BufWriter::new(file);
-    serde_json::to_writer_pretty(&mut file, report)?;
-    file.write_all(b"\n")?;
-    file.flush()
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use pointsman_contract::Role;
 use pointsman_replay::BLOCK_SIZE;
-use pointsman_routing::config::{Overrides, PolicyConfig};
+use pointsman_routing::config::{InstanceKind, Overrides, PolicyConfig};
 use pointsman_routing::{DEFAULT, InstanceSpec, PartitionKey, Provider, Router, RouterBuilder, StageMode};
 use pointsman_sandbox::{Artifact, Determinism, Profile, Sandbox, SandboxConfig};
 
@@ -21,6 +21,8 @@ pub(super) struct Prepared {
     /// The policy's name in the report.
     pub(super) label: String,
     pub(super) router: Router,
+    /// The components that its router-policy file names.
+    pub(super) components: Vec<PathBuf>,
 }
 
 /// What all runs share.
@@ -47,6 +49,7 @@ impl Setup<'_> {
         };
         let run = |(policy, given): &(Policy, Option<String>)| {
             let given = given.as_deref().map(|text| parameters::parse("--parameters", text)).transpose()?;
+            let mut components = Vec::new();
             let (label, builder) = match policy {
                 Policy::Named(name) if name == DEFAULT => match given {
                     Some(given) if !given.is_empty() => return Err(CliError::DefaultParameters),
@@ -69,16 +72,27 @@ impl Setup<'_> {
                     let builder = Router::builder().register(&type_name, Provider::component(artifact));
                     (label, builder.serve(instance).sandbox(sandbox.clone()))
                 }
-                Policy::Config(path) => (file_name(path), self.configured(path, &sandbox)?),
+                Policy::Config(path) => (file_name(path), self.configured(path, &sandbox, &mut components)?),
             };
-            Ok(Prepared { label, router: router(builder)? })
+            Ok(Prepared { label, router: router(builder)?, components })
         };
         policies.iter().map(run).collect()
     }
 
     /// A router by a router-policy file, with the built-in and the registered types.
-    fn configured(&self, path: &Path, sandbox: &Sandbox) -> Result<RouterBuilder, CliError> {
+    fn configured(
+        &self,
+        path: &Path,
+        sandbox: &Sandbox,
+        components: &mut Vec<PathBuf>,
+    ) -> Result<RouterBuilder, CliError> {
         let config = PolicyConfig::load(path)?;
+        components.extend(config.components.iter().map(|component| component.path.clone()));
+        let instances = config.worker_selection.iter().flat_map(|selection| &selection.instances);
+        components.extend(instances.filter_map(|instance| match &instance.kind {
+            InstanceKind::Component(path) => Some(path.clone()),
+            InstanceKind::Type(_) | InstanceKind::Pipeline { .. } => None,
+        }));
         let mut wanted: SandboxConfig = config.sandbox.sandbox_config();
         wanted.determinism = self.determinism.unwrap_or(wanted.determinism);
         let sandbox = if wanted == *sandbox.config() { sandbox.clone() } else { Sandbox::new(wanted)? };
