@@ -47,6 +47,12 @@ mod tests {
     }
 
     #[test]
+    fn a_minimal_policy_takes_at_most_thirty_lines() {
+        let policy = include_str!("lib.rs").split("#[cfg(test)]").next().unwrap();
+        assert!(policy.trim_end().lines().count() <= 30, "{policy}");
+    }
+
+    #[test]
     fn there_are_no_parameters() {
         let refusal = Kit::<LeastLoaded>::new().parameters(r#"{"threshold":1}"#).configure().err();
         assert_eq!(refusal.as_deref(), Some("unknown parameter `threshold`; this policy takes none"));
