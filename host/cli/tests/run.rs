@@ -123,6 +123,23 @@ fn what_is_wrong_with_a_table_is_named() {
         ("workers: []".to_owned(), "no worker"),
         ("workers: [".to_owned(), "line"),
         (String::new(), "no worker"),
+        // Records are objects, and each key comes once.
+        (r#"{"workers": [[1, 0, {}]]}"#.to_owned(), "line 1, column 14: workers[0] is a list; give an object"),
+        (r#"[[], [], [], []]"#.to_owned(), "the table is a list; give an object"),
+        (r#"{"partition": ["m"], "workers": [{"worker": 1}]}"#.to_owned(), "partition is a list"),
+        (r#"{"facts": {"a": 1, "a": 2}}"#.to_owned(), "facts.a comes twice"),
+        (r#"{"workers": [{"worker": 1, "worker": 2}]}"#.to_owned(), "workers[0].worker comes twice"),
+        ("facts: {a: 1}\nfacts: {}\n".to_owned(), "line 2, column 8: facts comes twice"),
+        // What is meant as JSON is not read as YAML.
+        (r#"{"workers": [{"worker": 1,}]}"#.to_owned(), "not valid JSON"),
+        (r#"{"workers": [{"worker": 1}]"#.to_owned(), "the JSON ends too early"),
+        (r#"{"workers": [{"worker": "1"}]}"#.to_owned(), "workers[0].worker is the text `1`; give a whole number"),
+        (r#"{"workers": [{"rank": 1}]}"#.to_owned(), "workers[0] lacks the field `worker`"),
+        ("texts: {session.id: 5}".to_owned(), "texts.session.id is 5; give a text in quotes"),
+        (one("{worker: 1}\n---\nworkers: []"), "a second document"),
+        ("partition: [a]".to_owned(), "line 1, column 12: partition is a list"),
+        (format!("workers: {}", "[".repeat(100_000)), "YAML"),
+        ("workers:\n\t- worker: 1\n".to_owned(), "line 2"),
         ("{\"workers\": [{\"worker\": 1.5}]}".to_owned(), "line 1"),
         (format!("facts: {{request.tokens: 1}}\n{}", one("{worker: 1}")), "`request.tokens`"),
         (format!("texts: {{session: a}}\n{}", one("{worker: 1}")), "`session`"),
@@ -136,7 +153,10 @@ fn what_is_wrong_with_a_table_is_named() {
     ] {
         let said = error(&decide("least-loaded", &table, &[]));
         assert!(said.contains(expected), "{table}\n{said}");
+        assert!(said.contains("table.yaml: "), "the file is named: {said}");
     }
+    let said = error(&common::run(["policy", "run", "least-loaded", "--table", "/dev/zero"]));
+    assert!(said.contains("/dev/zero: a table has at most 67108864 bytes"), "{said}");
     let said = error(&common::run(["policy", "run", "least-loaded", "--table", "/nowhere/table.yaml"]));
     assert!(said.starts_with("cannot read /nowhere/table.yaml"), "{said}");
 }

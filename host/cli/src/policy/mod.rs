@@ -4,6 +4,7 @@ mod build;
 mod inspect;
 mod list;
 mod run;
+mod table_check;
 mod table_file;
 
 use pointsman_contract::Stages;

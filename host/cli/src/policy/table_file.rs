@@ -1,13 +1,19 @@
 //! The file of `pointsman policy run --table`: one decision's facts, texts and workers, in JSON or YAML.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
 use std::path::Path;
 
 use pointsman_contract::{Partition, Role, RouterConfig, missing};
 use pointsman_routing::{DEFAULT, GivenTable, WorkerKey};
 use serde::Deserialize;
 
+use super::table_check;
 use crate::error::CliError;
+
+/// The largest table, in bytes.
+const MOST_BYTES: u64 = 64 << 20;
 
 /// A table file, read and checked.
 #[derive(Debug)]
@@ -17,7 +23,7 @@ pub(super) struct TableFile {
     pub(super) table: GivenTable,
 }
 
-/// A number; null and `.nan` are the missing value.
+/// A number; null is the missing value.
 type Number = Option<f64>;
 
 #[derive(Debug, Default, Deserialize)]
@@ -77,20 +83,24 @@ struct Worker {
 }
 
 impl TableFile {
-    /// Reads a file: JSON where it is JSON, else YAML.
+    /// Reads a file of at most 64 MiB, JSON or YAML.
     pub(super) fn read(path: &Path) -> Result<Self, CliError> {
-        let text = std::fs::read_to_string(path).map_err(|source| CliError::Read { path: path.to_owned(), source })?;
-        Self::parse(&text).map_err(|message| CliError::Table { file: path.display().to_string(), message })
+        let failed = |source| CliError::Read { path: path.to_owned(), source };
+        let wrong = |message| CliError::Table { file: path.display().to_string(), message };
+        let mut bytes = Vec::new();
+        fs::File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes)).map_err(failed)?;
+        if bytes.len() as u64 > MOST_BYTES {
+            return Err(wrong(format!("a table has at most {MOST_BYTES} bytes and this has more; make it smaller")));
+        }
+        let text =
+            String::from_utf8(bytes).map_err(|_| wrong("the table is not UTF-8 text; save it as UTF-8".to_owned()))?;
+        Self::parse(text.strip_prefix('\u{feff}').unwrap_or(&text)).map_err(wrong)
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let file: File = match serde_json::from_str(text) {
-            Ok(file) => file,
-            // What is meant as JSON shall hear JSON's own complaint.
-            Err(error) if text.trim_start().starts_with('{') && error.is_data() => return Err(error.to_string()),
-            Err(_) => serde_saphyr::from_str(text).map_err(|error| one_line(&error.to_string()))?,
-        };
-        file.check()
+        let value = table_check::read(text)?;
+        // The check leaves nothing to complain of.
+        serde_json::from_value::<File>(value).map_err(|error| error.to_string())?.check()
     }
 }
 
@@ -103,27 +113,15 @@ impl File {
         let role = role.parse().map_err(|message| format!("partition.role: {message}"))?;
         let partition = Partition { model, routing_group, role, block_size, seed };
         let router_config = self.router_config.check()?;
-        let facts =
-            self.facts.into_iter().map(|(name, value)| number("facts", name, value)).collect::<Result<_, _>>()?;
-        let worker = |(place, Worker { worker, rank, signals }): (usize, Worker)| {
-            let place = format!("workers[{place}].signals");
-            let signals = signals.into_iter().map(|(name, value)| number(&place, name, value));
-            Ok((WorkerKey { worker, rank }, signals.collect::<Result<_, String>>()?))
-        };
-        let workers = self.workers.into_iter().enumerate().map(worker).collect::<Result<_, String>>()?;
-        let table = GivenTable { facts, texts: self.texts.into_iter().collect(), workers };
+        let worker = |Worker { worker, rank, signals }| (WorkerKey { worker, rank }, numbers(signals));
+        let workers = self.workers.into_iter().map(worker).collect();
+        let table = GivenTable { facts: numbers(self.facts), texts: self.texts.into_iter().collect(), workers };
         Ok(TableFile { partition, router_config, table })
     }
 }
 
-fn number(place: &str, name: String, value: Number) -> Result<(String, f64), String> {
-    match value {
-        Some(value) if value.is_infinite() => {
-            Err(format!("{place}.{name} is infinite; give a finite number, or leave it out where it is missing"))
-        }
-        Some(value) if !value.is_nan() => Ok((name, value)),
-        _ => Ok((name, missing())),
-    }
+fn numbers<C: FromIterator<(String, f64)>>(values: BTreeMap<String, Number>) -> C {
+    values.into_iter().map(|(name, value)| (name, value.unwrap_or(missing()))).collect()
 }
 
 impl RouterFields {
@@ -181,9 +179,4 @@ impl RouterFields {
             conditional_disaggregation: self.conditional_disaggregation,
         })
     }
-}
-
-/// The first line of a parser's message; the rest draws the place.
-fn one_line(message: &str) -> String {
-    message.lines().next().unwrap_or(message).trim_start_matches("error: ").to_owned()
 }
