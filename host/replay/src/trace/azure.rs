@@ -88,7 +88,8 @@ fn tokens(field: &str, text: &str) -> Result<u32, String> {
     if text.is_empty() {
         return Err(format!("`{field}` is missing"));
     }
-    match text.parse::<u64>() {
+    // A sign is refused, also the plus that the standard library takes.
+    match text.strip_prefix('+').map_or(text, |_| "").parse::<u64>() {
         Ok(tokens) if tokens <= MAX_TOKENS => Ok(tokens as u32),
         Ok(_) => Err(format!("`{field}` is {text}; at most {MAX_TOKENS} is allowed")),
         Err(_) => Err(format!("`{field}` is `{text}`; it must be a whole number of at least 0")),
@@ -105,8 +106,12 @@ fn timestamp_us(text: &str) -> Option<u64> {
     let (hour, minute, seconds) = (number(clock.next()?, 2)?, number(clock.next()?, 2)?, clock.next()?);
     let (second, fraction) = seconds.split_once('.').unwrap_or((seconds, "0"));
     let second = number(second, 2)?;
-    let whole =
-        year > 0 && (1..=12).contains(&month) && (1..=31).contains(&day) && hour < 24 && minute < 60 && second < 61;
+    let whole = year > 0
+        && (1..=12).contains(&month)
+        && (1..=days_of(year, month)).contains(&day)
+        && hour < 24
+        && minute < 60
+        && second < 60;
     if !whole || date.next().is_some() || clock.next().is_some() {
         return None;
     }
@@ -130,8 +135,22 @@ fn split_offset(time: &str) -> Option<(&str, i64)> {
     let Some(at) = time.find(['+', '-']) else { return Some((time, 0)) };
     let (time, offset) = time.split_at_checked(at)?;
     let (hours, minutes) = offset.get(1..)?.split_once(':')?;
-    let ahead = (number(hours, 2)? * 60 + number(minutes, 2)?).cast_signed();
+    let (hours, minutes) = (number(hours, 2)?, number(minutes, 2)?);
+    if hours > 23 || minutes > 59 {
+        return None;
+    }
+    let ahead = (hours * 60 + minutes).cast_signed();
     Some((time, if offset.starts_with('-') { -ahead } else { ahead }))
+}
+
+/// The days of a month in the Gregorian calendar.
+const fn days_of(year: u64, month: u64) -> u64 {
+    match month {
+        4 | 6 | 9 | 11 => 30,
+        2 if year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400)) => 29,
+        2 => 28,
+        _ => 31,
+    }
 }
 
 fn number(text: &str, digits: usize) -> Option<u64> {

@@ -45,6 +45,10 @@ pub(super) fn read<R: BufRead>(
     let mut block_ids = Vec::new();
     for _ in 0..limit {
         let text = lines.text()?;
+        // serde would take a list as a record, value by value.
+        if !text.trim_start().starts_with('{') {
+            return Err(lines.error("a request must be a JSON object, such as {\"timestamp\": 0, ...}".to_owned()));
+        }
         let record: Record<'_> = match serde_json::from_str(text) {
             Ok(record) => record,
             Err(error) => return Err(lines.error(explain(&error, lines.complete()))),

@@ -246,3 +246,25 @@ fn a_generated_trace_shares_prefixes_as_conversations_do() {
     let rate = hits as f64 / trace.blocks() as f64;
     assert!((0.3..0.5).contains(&rate), "one unlimited cache would hit {rate}");
 }
+
+#[test]
+fn a_row_that_is_no_object_is_refused_though_its_values_would_fit() {
+    let list = format!("{ROW}\n[6, 600, 7, [3, 4], null, null, null, null, null, null]\n");
+    assert!(problem(&list).starts_with("t line 2: a request must be a JSON object"), "{}", problem(&list));
+}
+
+#[test]
+fn a_date_that_the_calendar_lacks_is_refused() {
+    let read_row = |timestamp: &str, tokens: &str| {
+        read(&format!("TIMESTAMP,ContextTokens,GeneratedTokens\n{timestamp},{tokens},7\n"))
+    };
+    for date in ["2023-02-29", "2023-02-30", "2023-04-31", "2023-11-00", "1900-02-29"] {
+        let problem = read_row(&format!("{date} 18:15:46"), "5").unwrap_err().to_string();
+        assert!(problem.starts_with("t line 2: `TIMESTAMP`"), "{date}: {problem}");
+    }
+    for time in ["23:59:60", "18:15:46+24:00", "18:15:46+01:60"] {
+        assert!(read_row(&format!("2023-11-16 {time}"), "5").is_err(), "{time}");
+    }
+    assert!(read_row("2024-02-29 18:15:46+05:30", "5").is_ok());
+    assert!(read_row("2023-11-16 18:15:46", "+5").unwrap_err().to_string().contains("`ContextTokens` is `+5`"));
+}
