@@ -1,0 +1,1 @@
+//! Pointsman's decisions beside Dynamo's.
