@@ -52,7 +52,7 @@ pub(crate) fn manifest<P: Exported>() -> Manifest {
         name: P::NAME.to_owned(),
         version: P::VERSION.to_owned(),
         description: P::DESCRIPTION.to_owned(),
-        parameters_schema: parameters::schema::<P::Parameters>().as_value().to_string(),
+        parameters_schema: parameters::schema::<P::Parameters>(),
     }
 }
 

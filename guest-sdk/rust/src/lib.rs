@@ -45,6 +45,9 @@
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 #![deny(missing_docs)]
 
+// The derive names this crate as its users do.
+extern crate self as pointsman_sdk;
+
 mod choose;
 mod error;
 mod guest;
@@ -66,18 +69,23 @@ pub mod wasm;
 pub use choose::{lowest, lowest_drawing};
 pub use error::PolicyError;
 pub use guest::Exported;
-pub use parameters::{NoParameters, finite_and_non_negative, require};
+pub use parameters::{NoParameters, Parameter, Parameters, finite_and_non_negative, require};
 pub use pointsman_contract as contract;
 pub use pointsman_contract::{Fact, Group, Partition, Role, RouterConfig, Signal, Stages, Text, Trigger};
 pub use policy::{Filter, Picker, Policy, RowFilter, RowScorer, Scorer, Setup};
 pub use reads::Reads;
 pub use view::{Cache, Candidates, Load, Request, Row, Session};
-pub use {schemars, serde};
+
+/// What derived code names.
+#[doc(hidden)]
+pub mod __parameters {
+    pub use crate::parameters::{Field, Object, Parameter, Parameters, Problem, Reader, Schema, given, read_within};
+}
 
 /// What a policy needs in most cases.
 pub mod prelude {
     pub use crate::{
-        Candidates, Fact, Filter, NoParameters, Picker, Policy, PolicyError, Reads, Request, Role, Row, RowFilter,
-        RowScorer, Scorer, Setup, Signal, Text, Trigger,
+        Candidates, Fact, Filter, NoParameters, Parameters, Picker, Policy, PolicyError, Reads, Request, Role, Row,
+        RowFilter, RowScorer, Scorer, Setup, Signal, Text, Trigger,
     };
 }

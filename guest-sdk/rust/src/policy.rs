@@ -1,8 +1,6 @@
 //! The traits that an author implements.
 
 use pointsman_contract::{Partition, RouterConfig};
-use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
 
 use crate::{Candidates, PolicyError, Reads, Request, Row};
 
@@ -17,31 +15,9 @@ pub struct Setup {
 
 /// A routing policy: one value serves one routing partition and keeps its state between decisions.
 pub trait Policy: Sized + Send + 'static {
-    /// The parameters: a struct that derives `serde::Deserialize` and `schemars::JsonSchema`, or
+    /// The parameters: a struct that derives [`Parameters`](derive@crate::Parameters), or
     /// [`NoParameters`](crate::NoParameters).
-    ///
-    /// A key that the struct does not name is refused, with a list of those it names; `deny_unknown_fields` is not
-    /// needed. (The keys are those of the JSON Schema, so a `serde(alias)` counts as unknown.) Both derives are at hand
-    /// without a dependency of one's own:
-    ///
-    /// ```
-    /// use pointsman_sdk::{schemars, serde};
-    ///
-    /// #[derive(serde::Deserialize, schemars::JsonSchema)]
-    /// #[serde(crate = "pointsman_sdk::serde", default)]
-    /// #[schemars(crate = "pointsman_sdk::schemars")]
-    /// struct Parameters {
-    ///     /// A worker of more active requests is full.
-    ///     max_active_requests: u32,
-    /// }
-    ///
-    /// impl Default for Parameters {
-    ///     fn default() -> Self {
-    ///         Self { max_active_requests: 32 }
-    ///     }
-    /// }
-    /// ```
-    type Parameters: DeserializeOwned + JsonSchema;
+    type Parameters: crate::Parameters;
 
     /// The policy's name, such as `least-loaded`.
     const NAME: &'static str;

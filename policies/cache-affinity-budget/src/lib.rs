@@ -17,15 +17,12 @@
 use std::cmp::Ordering;
 
 use pointsman_sdk::prelude::*;
-use pointsman_sdk::require;
-use schemars::JsonSchema;
-use serde::Deserialize;
 
 /// The parameters.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Parameters)]
 pub struct Parameters {
     /// How far above the lowest load a worker may be, in KV blocks, to be taken for its cache.
-    #[schemars(range(min = 0.0))]
+    #[parameter(min = 0.0, rule = "a finite non-negative number")]
     max_load_cost_delta_blocks: f64,
 }
 
@@ -43,11 +40,6 @@ impl Policy for CacheAffinityBudget {
         "Takes the longest cached prefix among the workers whose load is near the lowest.";
 
     fn configure(setup: &Setup, Parameters { max_load_cost_delta_blocks }: Parameters) -> Result<Self, PolicyError> {
-        require(
-            max_load_cost_delta_blocks.is_finite() && max_load_cost_delta_blocks >= 0.0,
-            "max_load_cost_delta_blocks",
-            "a finite non-negative number",
-        )?;
         Ok(Self {
             max_load_cost_delta_blocks,
             prefill_load_scale: setup.router_config.prefill_load_scale,
@@ -187,7 +179,7 @@ mod tests {
             refusal(r#"{"max_load_cost_delta_blocks":-1}"#),
             "max_load_cost_delta_blocks must be a finite non-negative number"
         );
-        assert_eq!(refusal("{}"), "parameters: missing field `max_load_cost_delta_blocks`");
+        assert_eq!(refusal("{}"), "missing parameter `max_load_cost_delta_blocks`");
         assert!(refusal(r#"{"max_load_cost_delta_blocks":1,"scale":1}"#).contains("`scale`"));
     }
 }

@@ -11,16 +11,14 @@
 //! | `min_device_overlap_blocks` | KV blocks | required | 0 or more |
 #![forbid(unsafe_code)]
 
+use pointsman_sdk::lowest;
 use pointsman_sdk::prelude::*;
-use pointsman_sdk::{lowest, require};
-use schemars::JsonSchema;
-use serde::Deserialize;
 
 /// The parameters.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Parameters)]
 pub struct Parameters {
     /// The blocks of the prompt that a worker's device must hold to serve it.
-    #[schemars(range(min = 0.0))]
+    #[parameter(min = 0.0, rule = "a finite non-negative number")]
     min_device_overlap_blocks: f64,
 }
 
@@ -37,11 +35,6 @@ impl Policy for DisaggFilterScorePick {
         "Takes the prefill worker with the least prefill work, and the decode worker with the fewest decode blocks.";
 
     fn configure(setup: &Setup, Parameters { min_device_overlap_blocks }: Parameters) -> Result<Self, PolicyError> {
-        require(
-            min_device_overlap_blocks.is_finite() && min_device_overlap_blocks >= 0.0,
-            "min_device_overlap_blocks",
-            "a finite non-negative number",
-        )?;
         Ok(Self { role: setup.partition.role, min_device_overlap_blocks })
     }
 }

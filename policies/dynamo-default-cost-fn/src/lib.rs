@@ -33,7 +33,7 @@ impl Policy for DynamoDefaultCostFn {
         "Dynamo's default: the least prefill work after cache credit plus decode blocks, ties at random.";
 
     fn configure(setup: &Setup, parameters: Parameters) -> Result<Self, PolicyError> {
-        let weights = parameters.resolve(&setup.router_config)?;
+        let weights = parameters.resolve(&setup.router_config);
         let role = setup.partition.role;
         Ok(Self {
             decode: role != Role::Prefill,

@@ -1,36 +1,34 @@
 //! The parameters, each in place of a setting of the router.
 
-use pointsman_sdk::{PolicyError, RouterConfig, finite_and_non_negative};
-use schemars::JsonSchema;
-use serde::Deserialize;
+use pointsman_sdk::RouterConfig;
+use pointsman_sdk::prelude::*;
 
 /// The parameters. What is left out is the router's setting.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, Default, Parameters)]
 pub struct Parameters {
     /// Credit of one device-resident overlap block, in blocks; 0 leaves the cache out.
-    #[schemars(range(min = 0.0))]
+    #[parameter(min = 0.0, rule = "finite and non-negative")]
     pub overlap_score_credit: Option<f64>,
     /// How fast the credit decays with a worker's prefill load above the least loaded one's; 0 turns it off.
-    #[schemars(range(min = 0.0))]
+    #[parameter(min = 0.0, rule = "finite and non-negative")]
     pub overlap_score_credit_decay: Option<f64>,
     /// Weight of the prefill blocks.
-    #[schemars(range(min = 0.0))]
+    #[parameter(min = 0.0, rule = "finite and non-negative")]
     pub prefill_load_scale: Option<f64>,
     /// Weight of one active request, in blocks.
-    #[schemars(range(min = 0.0))]
+    #[parameter(min = 0.0, rule = "finite and non-negative")]
     pub decode_active_request_weight: Option<f64>,
     /// Credit of a host-memory overlap block.
-    #[schemars(range(min = 0.0))]
+    #[parameter(min = 0.0, rule = "finite and non-negative")]
     pub host_cache_hit_weight: Option<f64>,
     /// Credit of a disk overlap block.
-    #[schemars(range(min = 0.0))]
+    #[parameter(min = 0.0, rule = "finite and non-negative")]
     pub disk_cache_hit_weight: Option<f64>,
     /// Credit of a shared-cache block past the device's prefix.
-    #[schemars(range(min = 0.0))]
+    #[parameter(min = 0.0, rule = "finite and non-negative")]
     pub shared_cache_multiplier: Option<f64>,
     /// Softmax temperature; 0 takes the lowest cost.
-    #[schemars(range(min = 0.0))]
+    #[parameter(min = 0.0, rule = "finite and non-negative")]
     pub router_temperature: Option<f64>,
 }
 
@@ -48,41 +46,19 @@ pub(crate) struct Weights {
 }
 
 impl Parameters {
-    pub(crate) fn resolve(&self, config: &RouterConfig) -> Result<Weights, PolicyError> {
-        let of = |name: &str, value: Option<f64>, setting: f64| match value {
-            Some(value) => finite_and_non_negative(name, value),
-            None => Ok(setting),
-        };
-        Ok(Weights {
-            overlap_score_credit: of("overlap_score_credit", self.overlap_score_credit, config.overlap_score_credit)?,
-            overlap_score_credit_decay: of(
-                "overlap_score_credit_decay",
-                self.overlap_score_credit_decay,
-                config.overlap_score_credit_decay,
-            )?,
-            prefill_load_scale: of("prefill_load_scale", self.prefill_load_scale, config.prefill_load_scale)?,
-            decode_active_request_weight: of(
-                "decode_active_request_weight",
-                self.decode_active_request_weight,
-                config.decode_active_request_weight,
-            )?,
-            host_cache_hit_weight: of(
-                "host_cache_hit_weight",
-                self.host_cache_hit_weight,
-                config.host_cache_hit_weight,
-            )?,
-            disk_cache_hit_weight: of(
-                "disk_cache_hit_weight",
-                self.disk_cache_hit_weight,
-                config.disk_cache_hit_weight,
-            )?,
-            shared_cache_multiplier: of(
-                "shared_cache_multiplier",
-                self.shared_cache_multiplier,
-                config.shared_cache_multiplier,
-            )?,
-            router_temperature: of("router_temperature", self.router_temperature, config.router_temperature)?,
-        })
+    pub(crate) fn resolve(&self, config: &RouterConfig) -> Weights {
+        Weights {
+            overlap_score_credit: self.overlap_score_credit.unwrap_or(config.overlap_score_credit),
+            overlap_score_credit_decay: self.overlap_score_credit_decay.unwrap_or(config.overlap_score_credit_decay),
+            prefill_load_scale: self.prefill_load_scale.unwrap_or(config.prefill_load_scale),
+            decode_active_request_weight: self
+                .decode_active_request_weight
+                .unwrap_or(config.decode_active_request_weight),
+            host_cache_hit_weight: self.host_cache_hit_weight.unwrap_or(config.host_cache_hit_weight),
+            disk_cache_hit_weight: self.disk_cache_hit_weight.unwrap_or(config.disk_cache_hit_weight),
+            shared_cache_multiplier: self.shared_cache_multiplier.unwrap_or(config.shared_cache_multiplier),
+            router_temperature: self.router_temperature.unwrap_or(config.router_temperature),
+        }
     }
 }
 
@@ -117,11 +93,10 @@ mod tests {
             );
             assert_eq!(refusal(&format!(r#"{{"{name}":0}}"#)), None);
         }
-        for value in [f64::NAN, f64::INFINITY] {
-            let parameters = Parameters { host_cache_hit_weight: Some(value), ..Parameters::default() };
-            let error = parameters.resolve(&RouterConfig::default()).unwrap_err();
-            assert_eq!(error.message(), "host_cache_hit_weight must be finite and non-negative");
-        }
+        assert_eq!(
+            refusal(r#"{"host_cache_hit_weight":1e999}"#).as_deref(),
+            Some("host_cache_hit_weight: the number 1e999 is too large")
+        );
     }
 
     #[test]

@@ -16,29 +16,21 @@
 //! | `balance_rel_threshold` | ratio | 1.1 | 1 or more |
 #![forbid(unsafe_code)]
 
+use pointsman_sdk::lowest;
 use pointsman_sdk::prelude::*;
-use pointsman_sdk::{lowest, require};
-use schemars::JsonSchema;
-use serde::Deserialize;
 
 /// The parameters.
-#[derive(Deserialize, JsonSchema)]
-#[serde(default)]
+#[derive(Parameters)]
 pub struct Parameters {
     /// The share of the request's blocks that a device must hold more than, for the cache to decide.
-    #[schemars(range(min = 0.0, max = 1.0))]
+    #[parameter(default = 0.5, min = 0.0, max = 1.0, rule = "a finite number between 0.0 and 1.0")]
     cache_threshold: f64,
     /// The spread of active requests that must be exceeded for the load to decide first.
+    #[parameter(default = 32)]
     balance_abs_threshold: u64,
     /// The ratio of the most to the least active requests that must be exceeded for the load to decide first.
-    #[schemars(range(min = 1.0))]
+    #[parameter(default = 1.1, min = 1.0, rule = "a finite number greater than or equal to 1.0")]
     balance_rel_threshold: f64,
-}
-
-impl Default for Parameters {
-    fn default() -> Self {
-        Self { cache_threshold: 0.5, balance_abs_threshold: 32, balance_rel_threshold: 1.1 }
-    }
 }
 
 /// The policy.
@@ -53,16 +45,6 @@ impl Policy for TwoTierCostFn {
         "Takes the least loaded worker where load is out of balance, else the one with the longest cached prefix.";
 
     fn configure(_: &Setup, parameters: Parameters) -> Result<Self, PolicyError> {
-        require(
-            (0.0..=1.0).contains(&parameters.cache_threshold),
-            "cache_threshold",
-            "a finite number between 0.0 and 1.0",
-        )?;
-        require(
-            parameters.balance_rel_threshold.is_finite() && parameters.balance_rel_threshold >= 1.0,
-            "balance_rel_threshold",
-            "a finite number greater than or equal to 1.0",
-        )?;
         Ok(Self { parameters })
     }
 }

@@ -12,16 +12,14 @@
 //! With more than 0 a prompt that no worker knows has no worker to serve it.
 #![forbid(unsafe_code)]
 
+use pointsman_sdk::lowest;
 use pointsman_sdk::prelude::*;
-use pointsman_sdk::{lowest, require};
-use schemars::JsonSchema;
-use serde::Deserialize;
 
 /// The parameters.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Parameters)]
 pub struct Parameters {
     /// The blocks of the prompt that a worker's device must hold to serve it.
-    #[schemars(range(min = 0.0))]
+    #[parameter(min = 0.0, rule = "a finite non-negative number")]
     min_device_overlap_blocks: f64,
 }
 
@@ -37,11 +35,6 @@ impl Policy for SimpleFilterScorePick {
         "Asks for a cached prefix, then takes the least loaded worker, or for a tool's result the best cached.";
 
     fn configure(_: &Setup, Parameters { min_device_overlap_blocks }: Parameters) -> Result<Self, PolicyError> {
-        require(
-            min_device_overlap_blocks.is_finite() && min_device_overlap_blocks >= 0.0,
-            "min_device_overlap_blocks",
-            "a finite non-negative number",
-        )?;
         Ok(Self { min_device_overlap_blocks })
     }
 }

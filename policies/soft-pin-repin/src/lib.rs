@@ -14,11 +14,9 @@
 #![forbid(unsafe_code)]
 
 use pointsman_sdk::prelude::*;
-use schemars::JsonSchema;
-use serde::Deserialize;
 
 /// The parameters.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Parameters)]
 pub struct Parameters {
     /// The most active requests at which the affinity target keeps the session.
     max_active_requests: u64,
@@ -118,7 +116,7 @@ mod tests {
     #[test]
     fn the_maximum_is_required_whole_and_not_negative() {
         let refusal = |json: &str| Kit::<SoftPinRepin>::new().parameters(json).configure().err().unwrap();
-        assert_eq!(refusal("{}"), "parameters: missing field `max_active_requests`");
+        assert_eq!(refusal("{}"), "missing parameter `max_active_requests`");
         for json in [r#"{"max_active_requests":-1}"#, r#"{"max_active_requests":1.5}"#] {
             assert!(refusal(json).starts_with("max_active_requests: "));
         }

@@ -31,17 +31,14 @@ use std::ops::Range;
 
 use groups::Groups;
 use pointsman_sdk::prelude::*;
-use pointsman_sdk::require;
-use schemars::JsonSchema;
-use serde::Deserialize;
 
 /// The parameters.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Parameters)]
 pub struct Parameters {
     /// The most active requests at which a worker's rank keeps its group.
     max_active_requests: u64,
     /// The seconds without a request after which a group is forgotten.
-    #[schemars(range(min = 1))]
+    #[parameter(min = 1, rule = "greater than zero")]
     group_idle_ttl_secs: u64,
 }
 
@@ -58,7 +55,6 @@ impl Policy for SubagentGroupAffinity {
 
     fn configure(setup: &Setup, parameters: Parameters) -> Result<Self, PolicyError> {
         let Parameters { max_active_requests, group_idle_ttl_secs } = parameters;
-        require(group_idle_ttl_secs > 0, "group_idle_ttl_secs", "greater than zero")?;
         Ok(Self {
             max_active_requests: max_active_requests as f64,
             groups: Groups::new(setup.partition.seed, group_idle_ttl_secs as f64 * 1000.0),
@@ -246,8 +242,8 @@ mod tests {
             refusal(r#"{"max_active_requests":4,"group_idle_ttl_secs":0}"#),
             "group_idle_ttl_secs must be greater than zero"
         );
-        assert_eq!(refusal(r#"{"max_active_requests":4}"#), "parameters: missing field `group_idle_ttl_secs`");
-        assert_eq!(refusal(r#"{"group_idle_ttl_secs":4}"#), "parameters: missing field `max_active_requests`");
+        assert_eq!(refusal(r#"{"max_active_requests":4}"#), "missing parameter `group_idle_ttl_secs`");
+        assert_eq!(refusal(r#"{"group_idle_ttl_secs":4}"#), "missing parameter `max_active_requests`");
         assert!(refusal(r#"{"max_active_requests":-1,"group_idle_ttl_secs":4}"#).starts_with("max_active_requests: "));
         assert!(refusal(r#"{"max_active_requests":1,"group_idle_ttl_secs":4,"ttl":1}"#).contains("`ttl`"));
     }
