@@ -48,8 +48,8 @@ mod types;
 /// without fields and is one of their names, in kebab-case: `at-random`.
 ///
 /// Whatever is wrong is refused in one sentence: a key that the struct does not name ("unknown parameter `decoed`; use
-/// `prefill`, `decode`, `share` or `ties`"), one that comes twice, one that is missing, a wrong type ("share: expected a
-/// number, found a string"), a number out of bounds ("share must be between 0 and 1").
+/// `prefill`, `decode`, `share` or `ties`"), one that comes twice, one that is missing, a wrong type ("share: expected
+/// a number, found a string"), a number out of bounds ("share must be between 0 and 1").
 ///
 /// An attribute that there is not does not compile:
 ///
@@ -100,7 +100,7 @@ pub trait Parameters: Parameter {}
 /// | type | JSON |
 /// |---|---|
 /// | `f64`, `f32` | a number, rounded to the nearest that the type has; one too large is refused |
-/// | `u8` to `u64`, `i8` to `i64` | a number in the type's range, written without fraction and exponent: 1, not 1.0 or 1e0 |
+/// | `u8` to `u64`, `i8` to `i64` | a number in the type's range, without fraction or exponent: 1, not 1.0 or 1e0 |
 /// | `bool` | `true` or `false` |
 /// | `String` | a string |
 /// | `Option<T>` | `T`'s, or null, or nothing |
