@@ -7,16 +7,16 @@ use pointsman_contract::{Fact, Signal, Text, missing};
 use crate::eligibility;
 use crate::request::{Request, WorkerOverlap};
 use crate::reservation::Reservations;
-use crate::table::{Rows, Source};
+use crate::table::{Placed, Rows, Source};
 use crate::vocabulary::{SignalId, TextId, Vocabulary};
 use crate::worker::{WorkerTable, one_nan};
 
 /// What this request means for each row of the table; buffers that live from decision to decision.
 #[derive(Debug, Default)]
 pub(crate) struct Projection {
-    /// Rows with a prefix overlap, ascending, and the overlap's place in the request.
-    overlaps: Vec<(u32, u32)>,
-    /// Blocks that the request would add to each row.
+    /// The rows of the table that have a prefix overlap, ascending.
+    overlaps: Vec<Placed>,
+    /// Blocks that the request would add to each row; empty where that is `occupied` for all.
     added_blocks: Vec<f64>,
     tier_matches: bool,
     occupied: f64,
@@ -38,12 +38,16 @@ impl Projection {
             self.place_overlaps(table, request.overlaps);
         }
         if reads.added {
-            self.occupied = request.occupied_blocks(block_size) as f64;
+            let occupied = request.occupied_blocks(block_size) as f64;
+            self.occupied = occupied;
             self.added_blocks.clear();
-            self.added_blocks.resize(table.len(), self.occupied);
             reservations.active.leading_runs(request.block_hashes, |number, blocks| {
-                if let Some(added) = table.row_of_number(number).and_then(|row| self.added_blocks.get_mut(row)) {
-                    *added = self.occupied - blocks as f64;
+                let Some(row) = table.row_of_number(number) else { return };
+                if self.added_blocks.is_empty() {
+                    self.added_blocks.resize(table.len(), occupied);
+                }
+                if let Some(added) = self.added_blocks.get_mut(row) {
+                    *added = occupied - blocks as f64;
                 }
             });
         }
@@ -51,23 +55,26 @@ impl Projection {
 
     /// Finds each overlap's row: a merge of two sorted lists, the shorter of which leads.
     fn place_overlaps(&mut self, table: &WorkerTable, overlaps: &[WorkerOverlap]) {
-        let mut from = 0;
-        for (place, overlap) in overlaps.iter().enumerate() {
+        let mut rest = &*table.keys;
+        for (place, overlap) in (0..).zip(overlaps) {
             self.tier_matches |= overlap.matches_a_tier();
-            let rest = table.keys.get(from..).unwrap_or_default();
-            // Dense overlaps lie side by side; only where they do not, search.
-            let skip = match rest.first() {
-                Some(key) if *key >= overlap.key => 0,
-                _ => rest.partition_point(|key| *key < overlap.key),
-            };
-            if rest.get(skip) == Some(&overlap.key) {
-                self.overlaps.push(((from + skip) as u32, place as u32));
-                from += skip + 1;
-            } else {
-                from += skip;
+            rest = rest.get(gallop(rest, &overlap.key)..).unwrap_or_default();
+            if rest.first() == Some(&overlap.key) {
+                self.overlaps.push(Placed { row: (table.len() - rest.len()) as u32, overlap: place });
             }
         }
     }
+}
+
+/// How many keys come before `key`: found in steps that double, since the next overlap is most often near.
+fn gallop<K: Ord>(keys: &[K], key: &K) -> usize {
+    let mut bound = 1;
+    while keys.get(bound - 1).is_some_and(|before| before < key) {
+        bound *= 2;
+    }
+    let passed = bound / 2;
+    let near = keys.get(passed..bound.min(keys.len())).unwrap_or_default();
+    passed + near.partition_point(|before| before < key)
 }
 
 /// Which projections a policy's columns need.
@@ -86,55 +93,65 @@ pub(crate) struct Candidates<'a> {
     pub(crate) block_size: u32,
 }
 
+/// The rows of one call and the overlaps among them.
+#[derive(Clone, Copy)]
+struct Call<'a> {
+    rows: Rows<'a>,
+    placed: &'a [Placed],
+}
+
 impl Candidates<'_> {
-    /// Appends `value(overlap)` for each row, 0 for a row without one.
-    fn overlap_column(&self, rows: Rows<'_>, out: &mut Vec<f64>, absent: f64, value: impl Fn(&WorkerOverlap) -> f64) {
+    /// Appends `value(overlap)` for each row, `absent` for a row without one.
+    fn overlap_column(&self, call: Call<'_>, out: &mut Vec<f64>, absent: f64, value: impl Fn(&WorkerOverlap) -> f64) {
         let start = out.len();
-        out.resize(start + rows.len(), absent);
+        out.resize(start + call.rows.len(), absent);
         let Some(column) = out.get_mut(start..) else { return };
-        let value_at =
-            |place: u32| self.request.overlaps.get(place as usize).map_or(absent, |overlap| one_nan(value(overlap)));
-        match rows {
-            Rows::All(_) => {
-                for (row, place) in &self.projection.overlaps {
-                    if let Some(out) = column.get_mut(*row as usize) {
-                        *out = value_at(*place);
-                    }
-                }
-            }
-            Rows::Some(rows) => {
-                let mut overlaps = self.projection.overlaps.iter().peekable();
-                for (out, row) in column.iter_mut().zip(rows) {
-                    while overlaps.next_if(|(at, _)| at < row).is_some() {}
-                    if let Some((_, place)) = overlaps.next_if(|(at, _)| at == row) {
-                        *out = value_at(*place);
-                    }
-                }
+        for Placed { row, overlap } in call.placed {
+            if let (Some(out), Some(overlap)) =
+                (column.get_mut(*row as usize), self.request.overlaps.get(*overlap as usize))
+            {
+                *out = one_nan(value(overlap));
             }
         }
     }
 
     /// Shared-cache blocks past the prefix that `from` measures, missing where no lookup was made.
-    fn shared_column(&self, rows: Rows<'_>, out: &mut Vec<f64>, from: impl Fn(&WorkerOverlap) -> f64) {
+    fn shared_column(&self, call: Call<'_>, out: &mut Vec<f64>, from: impl Fn(&WorkerOverlap) -> f64) {
         let beyond = |blocks: f64| self.request.shared_beyond(blocks).unwrap_or(missing());
-        self.overlap_column(rows, out, beyond(0.0), |overlap| beyond(from(overlap)));
+        self.overlap_column(call, out, beyond(0.0), |overlap| beyond(from(overlap)));
     }
 
     /// Appends a load column, 0 where the load is not known.
-    fn load_column(&self, rows: Rows<'_>, out: &mut Vec<f64>, value: impl Fn(usize) -> f64) {
-        if self.table.loads_known() {
-            out.extend(rows.iter().map(|row| value(row as usize)));
-            return;
-        }
-        let known = |row: usize| self.table.load_available.get(row).is_some_and(|known| *known != 0.0);
-        out.extend(rows.iter().map(|row| if known(row as usize) { value(row as usize) } else { 0.0 }));
+    fn load_column(&self, rows: Rows<'_>, out: &mut Vec<f64>, column: &[f64]) {
+        let start = out.len();
+        rows.gather(column, out);
+        self.blank_unknown(rows, out, start);
     }
 
-    fn stored_load(&self, rows: Rows<'_>, out: &mut Vec<f64>, column: &[f64]) {
+    /// Appends the blocks of active requests, if `held`, together with those that this request would add.
+    fn added_column(&self, rows: Rows<'_>, out: &mut Vec<f64>, held: Option<&[f64]>) {
+        let (start, Projection { occupied, added_blocks, .. }) = (out.len(), self.projection);
+        match held {
+            Some(held) if added_blocks.is_empty() => rows.gather_map(held, out, |held| held + occupied),
+            Some(held) => {
+                let held = |row: u32| held.get(row as usize).copied().unwrap_or_default();
+                rows.map(out, |row| held(row) + added_blocks.get(row as usize).unwrap_or(occupied));
+            }
+            None => rows.map(out, |row| *added_blocks.get(row as usize).unwrap_or(occupied)),
+        }
+        self.blank_unknown(rows, out, start);
+    }
+
+    /// Makes the values from `start` on 0 where the load is not known.
+    fn blank_unknown(&self, rows: Rows<'_>, out: &mut [f64], start: usize) {
         if self.table.loads_known() {
-            rows.gather(column, out);
-        } else {
-            self.load_column(rows, out, |row| column.get(row).copied().unwrap_or_default());
+            return;
+        }
+        for (place, value) in (0..).zip(out.iter_mut().skip(start)) {
+            let known = rows.get(place).and_then(|row| self.table.load_available.get(row as usize));
+            if known.is_none_or(|known| *known == 0.0) {
+                *value = 0.0;
+            }
         }
     }
 
@@ -145,37 +162,34 @@ impl Candidates<'_> {
         libm::exp(-libm::tanh(matching.map(|(_, weight)| weight).sum::<f64>()))
     }
 
-    fn known_column(&self, signal: Signal, rows: Rows<'_>, out: &mut Vec<f64>) {
-        let table = self.table;
-        let added = |row: usize| self.projection.added_blocks.get(row).copied().unwrap_or_default();
-        let decode = |row: usize| table.decode_blocks.get(row).copied().unwrap_or_default();
+    fn known_column(&self, signal: Signal, call: Call<'_>, out: &mut Vec<f64>) {
+        let (table, rows) = (self.table, call.rows);
         match signal {
-            Signal::CacheDeviceOverlapBlocks => self.overlap_column(rows, out, 0.0, |overlap| overlap.device_blocks),
-            Signal::CacheHostOverlapBlocks => self.overlap_column(rows, out, 0.0, |overlap| overlap.host_blocks),
-            Signal::CacheDiskOverlapBlocks => self.overlap_column(rows, out, 0.0, |overlap| overlap.disk_blocks),
-            Signal::CacheEffectiveOverlapBlocks => {
-                self.overlap_column(rows, out, 0.0, |overlap| overlap.effective_blocks);
-            }
+            Signal::CacheDeviceOverlapBlocks => self.overlap_column(call, out, 0.0, |overlap| overlap.device_blocks),
+            Signal::CacheHostOverlapBlocks => self.overlap_column(call, out, 0.0, |overlap| overlap.host_blocks),
+            Signal::CacheDiskOverlapBlocks => self.overlap_column(call, out, 0.0, |overlap| overlap.disk_blocks),
             Signal::CacheOverlapBlocks if self.projection.tier_matches => {
-                self.overlap_column(rows, out, 0.0, |overlap| overlap.device_blocks);
+                self.overlap_column(call, out, 0.0, |overlap| overlap.device_blocks);
             }
-            Signal::CacheOverlapBlocks => self.overlap_column(rows, out, 0.0, |overlap| overlap.effective_blocks),
-            Signal::CacheEstimatedCachedTokens => self.overlap_column(rows, out, 0.0, |overlap| overlap.cached_tokens),
-            Signal::CacheSharedBeyondDeviceBlocks => self.shared_column(rows, out, |overlap| overlap.device_blocks),
+            Signal::CacheOverlapBlocks | Signal::CacheEffectiveOverlapBlocks => {
+                self.overlap_column(call, out, 0.0, |overlap| overlap.effective_blocks);
+            }
+            Signal::CacheEstimatedCachedTokens => self.overlap_column(call, out, 0.0, |overlap| overlap.cached_tokens),
+            Signal::CacheSharedBeyondDeviceBlocks => self.shared_column(call, out, |overlap| overlap.device_blocks),
             Signal::CacheSharedBeyondEffectiveBlocks => {
-                self.shared_column(rows, out, |overlap| overlap.effective_blocks);
+                self.shared_column(call, out, |overlap| overlap.effective_blocks);
             }
-            Signal::LoadActivePrefillTokens => self.stored_load(rows, out, &table.prefill_tokens),
-            Signal::LoadDecodeBlocks => self.stored_load(rows, out, &table.decode_blocks),
-            Signal::LoadActiveRequests => self.stored_load(rows, out, &table.active_requests),
+            Signal::LoadActivePrefillTokens => self.load_column(rows, out, &table.prefill_tokens),
+            Signal::LoadDecodeBlocks => self.load_column(rows, out, &table.decode_blocks),
+            Signal::LoadActiveRequests => self.load_column(rows, out, &table.active_requests),
             Signal::LoadAvailable => rows.gather(&table.load_available, out),
-            Signal::LoadAddedBlocks => self.load_column(rows, out, added),
-            Signal::LoadDecodeCostBlocks => self.load_column(rows, out, |row| decode(row) + added(row)),
+            Signal::LoadAddedBlocks => self.added_column(rows, out, None),
+            Signal::LoadDecodeCostBlocks => self.added_column(rows, out, Some(&table.decode_blocks)),
             Signal::TaintPreferredMultiplier => {
                 if self.request.preferred_taints.is_empty() || eligibility::pin(self.request).is_some() {
-                    out.extend(std::iter::repeat_n(missing(), rows.len()));
+                    out.resize(out.len() + rows.len(), missing());
                 } else {
-                    out.extend(rows.iter().map(|row| self.preferred_multiplier(row)));
+                    rows.map(out, |row| self.preferred_multiplier(row));
                 }
             }
             Signal::WorkerTotalKvBlocks => rows.gather(&table.total_kv_blocks, out),
@@ -219,12 +233,25 @@ impl Source for Candidates<'_> {
         }
     }
 
-    fn column(&self, signal: SignalId, rows: Rows<'_>, out: &mut Vec<f64>) {
+    fn place<'a>(&'a self, rows: Rows<'_>, buffer: &'a mut Vec<Placed>) -> &'a [Placed] {
+        let Rows::Some(rows) = rows else { return &self.projection.overlaps };
+        buffer.clear();
+        let mut rest = rows;
+        for Placed { row, overlap } in &self.projection.overlaps {
+            rest = rest.get(gallop(rest, row)..).unwrap_or_default();
+            if rest.first() == Some(row) {
+                buffer.push(Placed { row: (rows.len() - rest.len()) as u32, overlap: *overlap });
+            }
+        }
+        buffer
+    }
+
+    fn column(&self, signal: SignalId, rows: Rows<'_>, placed: &[Placed], out: &mut Vec<f64>) {
         match signal {
-            SignalId::Known(signal) => self.known_column(signal, rows, out),
+            SignalId::Known(signal) => self.known_column(signal, Call { rows, placed }, out),
             SignalId::Extra(index) => match self.table.extras.get(index) {
                 Some(column) => rows.gather(column, out),
-                None => out.extend(std::iter::repeat_n(missing(), rows.len())),
+                None => out.resize(out.len() + rows.len(), missing()),
             },
             SignalId::Cost => {}
         }

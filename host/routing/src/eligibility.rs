@@ -12,11 +12,13 @@ use crate::worker::{Worker, WorkerKey, WorkerTable};
 pub(crate) enum Eligible {
     /// Every row of the table.
     All,
+    /// The table's open rows.
+    Open,
     /// The rows that were written to the caller's list.
     Listed,
 }
 
-/// Writes the eligible rows to `rows`, or answers [`Eligible::All`] and leaves `rows` empty. There is at least one row.
+/// Says which rows are eligible; where they are listed, writes them to `rows`. There is at least one row.
 pub(crate) fn eligible(
     table: &WorkerTable,
     request: &Request<'_>,
@@ -40,14 +42,10 @@ pub(crate) fn eligible(
         }
     }
     let no_rules = request.allowed.is_none() && request.available.is_none() && request.required_taints.is_empty();
-    if no_rules && table.unrestricted() && table.len() > 0 {
-        return Ok(Eligible::All);
+    if no_rules && !table.open.is_empty() {
+        return Ok(if table.unrestricted() { Eligible::All } else { Eligible::Open });
     }
-    if no_rules {
-        rows.extend((0..).zip(&table.restricted).filter(|(_, restricted)| !**restricted).map(|(row, _)| row));
-    } else {
-        rows.extend((0..table.len() as u32).filter(|row| row_is_eligible(table, request, *row)));
-    }
+    rows.extend(table.open.iter().filter(|row| row_is_eligible(table, request, **row)));
     if !rows.is_empty() {
         return Ok(Eligible::Listed);
     }
@@ -146,8 +144,10 @@ mod tests {
 
     fn rows(table: &WorkerTable, request: &Request<'_>, exclusive: bool) -> Result<Vec<(u64, u32)>, DecideError> {
         let mut rows = Vec::new();
-        if eligible(table, request, exclusive, &mut rows)? == Eligible::All {
-            rows = (0..table.len() as u32).collect();
+        match eligible(table, request, exclusive, &mut rows)? {
+            Eligible::All => rows = (0..table.len() as u32).collect(),
+            Eligible::Open => rows.clone_from(&table.open),
+            Eligible::Listed => {}
         }
         Ok(rows.iter().map(|row| table.keys[*row as usize]).map(|key| (key.worker, key.rank)).collect())
     }

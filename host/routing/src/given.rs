@@ -10,7 +10,7 @@ use crate::error::RouterError;
 use crate::pipeline::{Explanation, Failure, Member, Pipeline, StageFault, StageMode, Then};
 use crate::registry::{Provider, Registry, type_name};
 use crate::router::{InstanceSpec, PartitionKey};
-use crate::table::{Rows, Source};
+use crate::table::{Placed, Rows, Source};
 use crate::vocabulary::{Plan, SignalId, Stage, TextId, Vocabulary};
 use crate::worker::WorkerKey;
 use pointsman_contract::{Partition, RouterConfig};
@@ -177,7 +177,7 @@ impl GivenSource<'_> {
         let rows = Rows::All(self.table.workers.len() as u32);
         let columns = select.signals.iter().map(|signal| {
             let mut column = Vec::new();
-            self.column(*signal, rows, &mut column);
+            self.column(*signal, rows, &[], &mut column);
             (self.vocabulary.signal_name(*signal).to_owned(), column)
         });
         let columns = columns.collect();
@@ -236,16 +236,16 @@ impl Source for GivenSource<'_> {
             .map(|(_, text)| text.as_str())
     }
 
-    fn column(&self, signal: SignalId, rows: Rows<'_>, out: &mut Vec<f64>) {
+    fn column(&self, signal: SignalId, rows: Rows<'_>, _: &[Placed], out: &mut Vec<f64>) {
         let name = self.vocabulary.signal_name(signal);
         let absent = match signal {
             SignalId::Known(signal) => signal.absent(),
             SignalId::Extra(_) | SignalId::Cost => missing(),
         };
-        out.extend(rows.iter().map(|row| {
+        rows.map(out, |row| {
             let signals = self.table.workers.get(row as usize).map_or(&[][..], |(_, signals)| signals);
             signals.iter().find(|(given, _)| given == name).map_or(absent, |(_, value)| *value)
-        }));
+        });
     }
 
     fn number(&self, row: u32) -> u32 {

@@ -245,6 +245,7 @@ impl State {
         let candidates = candidates(table, projection, request, partition);
         let rows = match eligible {
             Eligible::All => Rows::All(table.len() as u32),
+            Eligible::Open => Rows::Some(&table.open),
             Eligible::Listed => Rows::Some(rows),
         };
         match policy.decide(&candidates, rows, None) {

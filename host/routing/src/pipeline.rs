@@ -137,13 +137,13 @@ impl Pipeline {
 
     /// Whether any stage that runs reads a cache signal.
     pub(crate) fn reads_cache(&self) -> bool {
-        self.plans().any(Plan::reads_cache)
+        self.plans().any(|plan| plan.reads_cache)
     }
 
     /// What the stages that run need prepared.
     pub(crate) fn needs(&self) -> Needs {
         Needs {
-            overlaps: self.plans().any(|plan| plan.reads_cache() || plan.facts.contains(&Fact::HasTierMatches)),
+            overlaps: self.plans().any(|plan| plan.reads_cache || plan.facts.contains(&Fact::HasTierMatches)),
             added: self.plans().any(Plan::reads_added_blocks),
         }
     }
@@ -203,7 +203,7 @@ impl Pipeline {
     /// One crossing failed, so that the kept rows are not known: the filter is asked once more, on its own.
     fn after_fused_fault(&mut self, source: &impl Source, rows: Rows<'_>, fault: Fault) -> Failure {
         self.scratch.rows.clear();
-        self.scratch.rows.extend(rows.iter());
+        rows.map(&mut self.scratch.rows, |row| row);
         let mut faults = vec![self.stage_fault(0, Stage::Select, fault)];
         let then = match self.otherwise(0) {
             Then::FallBack if !self.filters.is_empty() => self.ask_filter_again(source, 0, &mut faults),
@@ -222,7 +222,7 @@ impl Pipeline {
         mut explain: Option<&mut Explanation>,
     ) -> Result<Answer, Failure> {
         self.scratch.rows.clear();
-        self.scratch.rows.extend(rows.iter());
+        rows.map(&mut self.scratch.rows, |row| row);
         let mut fuel = None;
         self.filter(source, &mut fuel)?;
         if let Some(explanation) = explain.as_deref_mut() {

@@ -15,12 +15,25 @@ pub(crate) trait Source {
     fn fact(&self, fact: Fact) -> f64;
     /// A text, none where missing.
     fn text(&self, text: TextId) -> Option<&str>;
+    /// The prefix overlaps among `rows`, for the columns of one call; `buffer` may hold them.
+    fn place<'a>(&'a self, _rows: Rows<'_>, _buffer: &'a mut Vec<Placed>) -> &'a [Placed] {
+        &[]
+    }
     /// Appends the signal of each of `rows` to `out`. Never asked for the cost.
-    fn column(&self, signal: SignalId, rows: Rows<'_>, out: &mut Vec<f64>);
+    fn column(&self, signal: SignalId, rows: Rows<'_>, placed: &[Placed], out: &mut Vec<f64>);
     /// The number that stands for a row.
     fn number(&self, row: u32) -> u32;
     /// The rows of the soft affinity target; none without a target, empty where it has no row.
     fn affinity(&self) -> Option<Range<u32>>;
+}
+
+/// A row that has a prefix overlap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Placed {
+    /// The row's place among the rows of the call.
+    pub(crate) row: u32,
+    /// The overlap's place in the request.
+    pub(crate) overlap: u32,
 }
 
 /// The rows of a call, as rows of the source, ascending.
@@ -48,15 +61,29 @@ impl Rows<'_> {
         }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..self.len() as u32).filter_map(|row| self.get(row))
+    /// Appends `value(row)` for each row, in order. One loop for each form, so that both know their length.
+    pub(crate) fn map<T>(&self, out: &mut Vec<T>, value: impl Fn(u32) -> T) {
+        match self {
+            Self::All(rows) => out.extend((0..*rows).map(value)),
+            Self::Some(rows) => out.extend(rows.iter().map(|row| value(*row))),
+        }
     }
 
     /// Appends one value a row of `column`, which has one value for each of the source's rows.
     pub(crate) fn gather(&self, column: &[f64], out: &mut Vec<f64>) {
+        self.gather_map(column, out, |value| value);
+    }
+
+    /// Appends `change(value)` of each row of `column`, which has one value for each of the source's rows.
+    pub(crate) fn gather_map(&self, column: &[f64], out: &mut Vec<f64>, change: impl Fn(f64) -> f64) {
         match self {
-            Self::All(rows) => out.extend_from_slice(column.get(..*rows as usize).unwrap_or(column)),
-            Self::Some(rows) => out.extend(rows.iter().filter_map(|row| column.get(*row as usize))),
+            Self::All(rows) => {
+                let column = column.get(..*rows as usize).unwrap_or(column);
+                out.extend(column.iter().map(|value| change(*value)));
+            }
+            Self::Some(rows) => {
+                out.extend(rows.iter().map(|row| column.get(*row as usize).map_or(missing(), |value| change(*value))));
+            }
         }
     }
 }
@@ -78,12 +105,13 @@ pub(crate) fn affinity_among(target: Option<Range<u32>>, rows: Rows<'_>) -> (f64
 #[derive(Debug, Default)]
 pub(crate) struct Packed {
     args: Args,
+    placed: Vec<Placed>,
 }
 
 impl Packed {
     /// Fills the arguments that `plan` names. `costs` has one value a row and is read by a picker alone.
     pub(crate) fn fill(&mut self, source: &impl Source, plan: &Plan, rows: Rows<'_>, costs: &[f64]) -> &Args {
-        let args = &mut self.args;
+        let Self { args, placed } = self;
         args.rows = rows.len() as u32;
         let numbers = unique(&mut args.numbers);
         numbers.clear();
@@ -94,16 +122,18 @@ impl Packed {
                 other => source.fact(*other),
             });
         }
+        numbers.reserve(plan.signals.len() * rows.len());
+        let placed = if plan.reads_cache { source.place(rows, placed) } else { &[] };
         for signal in &plan.signals {
             match signal {
                 SignalId::Cost => numbers.extend_from_slice(costs),
-                other => source.column(*other, rows, numbers),
+                other => source.column(*other, rows, placed, numbers),
             }
         }
         if plan.workers {
             let workers = unique(args.workers.get_or_insert_default());
             workers.clear();
-            workers.extend(rows.iter().map(|row| source.number(row)));
+            rows.map(workers, |row| source.number(row));
         } else {
             args.workers = None;
         }

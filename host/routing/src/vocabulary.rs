@@ -33,14 +33,12 @@ pub(crate) struct Plan {
     pub(crate) texts: Vec<TextId>,
     pub(crate) signals: Vec<SignalId>,
     pub(crate) workers: bool,
+    /// Whether any of the signals comes from the request's prefix overlaps.
+    pub(crate) reads_cache: bool,
 }
 
-impl Plan {
-    pub(crate) fn reads_cache(&self) -> bool {
-        self.signals
-            .iter()
-            .any(|signal| matches!(signal, SignalId::Known(signal) if signal.name().starts_with("cache.")))
-    }
+fn is_cache(signal: &SignalId) -> bool {
+    matches!(signal, SignalId::Known(signal) if signal.name().starts_with("cache."))
 }
 
 impl Plan {
@@ -113,6 +111,7 @@ impl Vocabulary {
             select.workers |= plan.workers;
         }
         select.signals.retain(|signal| *signal != SignalId::Cost);
+        select.reads_cache = select.signals.iter().any(is_cache);
         Ok(Plans { filter, score, pick, select })
     }
 
@@ -138,6 +137,7 @@ impl Vocabulary {
             };
             push_once(&mut plan.signals, signal, stage, "signal", name)?;
         }
+        plan.reads_cache = plan.signals.iter().any(is_cache);
         Ok(plan)
     }
 

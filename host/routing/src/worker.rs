@@ -96,14 +96,13 @@ pub(crate) struct WorkerTable {
     pub(crate) load_available: Vec<f64>,
     pub(crate) total_kv_blocks: Vec<f64>,
     pub(crate) max_num_batched_tokens: Vec<f64>,
-    /// Overloaded or not available: a row that the fast path must look at.
-    pub(crate) restricted: Vec<bool>,
+    /// The rows, in order, that are neither overloaded nor unavailable; up to date once settled.
+    pub(crate) open: Vec<u32>,
     /// One column for each extra signal of the vocabulary.
     pub(crate) extras: Vec<Vec<f64>>,
     pub(crate) workers: BTreeMap<u64, Worker>,
     row_of_number: FxHashMap<u32, u32>,
     next_number: u32,
-    restricted_rows: usize,
     unknown_loads: usize,
     unsettled: bool,
 }
@@ -118,8 +117,8 @@ impl WorkerTable {
     }
 
     /// Whether every row may serve any request that has no rules of its own.
-    pub(crate) const fn unrestricted(&self) -> bool {
-        self.restricted_rows == 0
+    pub(crate) fn unrestricted(&self) -> bool {
+        self.open.len() == self.keys.len()
     }
 
     /// The row of exactly that key.
@@ -204,8 +203,12 @@ impl WorkerTable {
             self.decode_blocks[row] = load.decode_blocks;
             self.active_requests[row] = load.active_requests;
         }
-        self.load_available[row] = f64::from(u8::from(load.is_some()));
-        self.unsettled = true;
+        let before = std::mem::replace(&mut self.load_available[row], f64::from(u8::from(load.is_some())));
+        match (before != 0.0, load) {
+            (true, None) => self.unknown_loads += 1,
+            (false, Some(_)) => self.unknown_loads -= 1,
+            _ => {}
+        }
         true
     }
 
@@ -252,7 +255,6 @@ impl WorkerTable {
     fn insert_row(&mut self, row: usize, key: WorkerKey) {
         self.keys.insert(row, key);
         self.numbers.insert(row, self.next_number);
-        self.restricted.insert(row, false);
         self.next_number = self.next_number.wrapping_add(1);
         for (column, start) in self.columns() {
             column.insert(row, start);
@@ -262,7 +264,9 @@ impl WorkerTable {
     fn remove_row(&mut self, row: usize) {
         self.keys.remove(row);
         self.numbers.remove(row);
-        self.restricted.remove(row);
+        if self.load_available[row] == 0.0 {
+            self.unknown_loads -= 1;
+        }
         for (column, _) in self.columns() {
             column.remove(row);
         }
@@ -275,11 +279,16 @@ impl WorkerTable {
         }
         self.row_of_number.clear();
         self.row_of_number.extend(self.numbers.iter().enumerate().map(|(row, number)| (*number, row as u32)));
-        for (restricted, key) in self.restricted.iter_mut().zip(&self.keys) {
-            *restricted = self.workers.get(&key.worker).is_none_or(|worker| worker.overloaded || !worker.available);
+        self.open.clear();
+        let mut first = 0;
+        // Rows and workers have the same order.
+        for Worker { config, overloaded, available } in self.workers.values() {
+            let end = first + (config.start_rank.saturating_add(config.ranks) - config.start_rank);
+            if *available && !*overloaded {
+                self.open.extend(first..end);
+            }
+            first = end;
         }
-        self.unknown_loads = self.load_available.iter().filter(|known| **known == 0.0).count();
-        self.restricted_rows = self.restricted.iter().filter(|restricted| **restricted).count();
     }
 }
 
