@@ -1,7 +1,9 @@
 //! Choosing among costs.
 
+use crate::lanes::least;
+
 /// How many rows are compared at once; their minimum decides whether any of them is looked at.
-const BLOCK: usize = 16;
+const BLOCK: usize = 64;
 
 /// The row of the lowest cost, the first among equals; none without a cost below infinity.
 #[must_use]
@@ -32,14 +34,12 @@ pub fn lowest_drawing(costs: &[f64], mut draw: impl FnMut(u64) -> u64) -> Option
             }
         }
     };
-    let (blocks, rest) = costs.as_chunks::<BLOCK>();
-    for (block, costs) in blocks.iter().enumerate() {
-        // Most blocks hold nothing at or below the minimum so far, and a comparison in lanes says so.
-        if costs.iter().fold(false, |any, cost| any | (*cost <= best)) {
+    for (block, costs) in costs.chunks(BLOCK).enumerate() {
+        // Most blocks hold nothing at or below the minimum so far.
+        if least(costs) <= best {
             look(block * BLOCK, costs, &mut best);
         }
     }
-    look(blocks.len() * BLOCK, rest, &mut best);
     row
 }
 
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn blocks_skip_no_draw() {
-        let costs: Vec<f64> = (0..100).map(|row| f64::from((row * 7) % 5)).collect();
+        let costs: Vec<f64> = (0..400).map(|row| f64::from((row * 7) % 5)).collect();
         let mut expected = (f64::INFINITY, 0, 0, 0);
         for (row, cost) in costs.iter().enumerate() {
             if *cost < expected.0 {

@@ -3,6 +3,7 @@
 use pointsman_contract::{Fact, Inputs, Manifest, Reads as Names, Selection, Stages, missing};
 
 use crate::choose::lowest;
+use crate::lanes::{all_finite, blank};
 use crate::layout::{Layout, Table};
 use crate::parameters;
 use crate::view::{Candidates, Request, target};
@@ -194,8 +195,7 @@ impl<P: Exported> Guest<P> {
             blank(costs, left.rows);
             let request = Request::new(left, &score.together, *block_size);
             policy.run_scorer(&request, &Candidates::new(left, &score.together, None), costs)?;
-            // The check of all rows runs in lanes; a bad one is looked up afterwards.
-            if !costs.iter().fold(true, |all, cost| all & cost.is_finite()) {
+            if !all_finite(costs) {
                 let bad = costs.iter().position(|cost| !cost.is_finite()).unwrap_or(0);
                 return Ok(Some(Selection { row: original(bad), cost: costs.get(bad).copied().unwrap_or(f64::NAN) }));
             }
@@ -206,19 +206,14 @@ impl<P: Exported> Guest<P> {
 
         let row = if P::STAGES.pick {
             let request = Request::new(left, &pick.together, *block_size);
-            let seen = pick.names.signals.last().is_some_and(|name| name == pointsman_contract::COST);
-            let candidates = Candidates::new(left, &pick.together, seen.then_some(costs.as_slice()));
+            let candidates =
+                Candidates::new(left, &pick.together, pick.together.reads_cost.then_some(costs.as_slice()));
             policy.run_picker(&request, &candidates)?
         } else {
             lowest(costs).unwrap_or(0)
         };
         Ok(Some(Selection { row: original(row), cost: costs.get(row).copied().unwrap_or(0.0) }))
     }
-}
-
-fn blank(costs: &mut Vec<f64>, rows: usize) {
-    costs.clear();
-    costs.resize(rows, missing());
 }
 
 /// The names of several stages, each once, at its first mention, without `cost`.

@@ -18,6 +18,8 @@ pub(crate) struct Layout {
     cost: u16,
     /// Facts before the first column.
     before: usize,
+    /// Whether the stage reads `cost`, also where it is no column.
+    pub(crate) reads_cost: bool,
     pub(crate) workers: bool,
     pub(crate) cache: bool,
     pub(crate) load: bool,
@@ -43,6 +45,7 @@ impl Layout {
                 .collect(),
             cost: if reads.has_cost() { place(&sent.signals, COST) } else { NONE },
             before: sent.facts.len(),
+            reads_cost: reads.has_cost(),
             workers: reads.has_workers(),
             cache: reads.has_all(&Reads::CACHE),
             load: reads.has_all(&Reads::LOAD),

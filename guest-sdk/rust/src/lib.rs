@@ -51,6 +51,7 @@ extern crate self as pointsman_sdk;
 mod choose;
 mod error;
 mod guest;
+pub mod lanes;
 mod layout;
 pub mod log;
 mod macros;

@@ -1,5 +1,6 @@
 //! The choice: the lowest cost with ties at random, or a sample by temperature.
 
+use pointsman_sdk::lanes::{apply, fold};
 use pointsman_sdk::lowest_drawing;
 use pointsman_sdk::prelude::*;
 
@@ -10,6 +11,8 @@ pub(crate) struct Sampler {
     temperature: f64,
     rng: fastrand::Rng,
     weights: Vec<f64>,
+    /// The sum of each block of weights.
+    shares: Vec<f64>,
 }
 
 impl Picker for DynamoDefaultCostFn {
@@ -28,7 +31,7 @@ impl Picker for DynamoDefaultCostFn {
 
 impl Sampler {
     pub(crate) fn new(temperature: f64, seed: u32) -> Self {
-        Self { temperature, rng: fastrand::Rng::with_seed(u64::from(seed)), weights: Vec::new() }
+        Self { temperature, rng: fastrand::Rng::with_seed(u64::from(seed)), weights: Vec::new(), shares: Vec::new() }
     }
 
     fn choose(&mut self, costs: &[f64]) -> Option<usize> {
@@ -36,40 +39,104 @@ impl Sampler {
             return lowest_drawing(costs, |ties| self.rng.u64(0..ties));
         }
         let sample = self.rng.f64();
-        self.weigh(costs);
-        let sum: f64 = self.weights.iter().sum();
+        let sum = self.weigh(costs);
+        let goal = sample * sum;
         let mut cumulative = 0.0;
-        let row = self.weights.iter().position(|weight| {
-            cumulative += weight / sum;
-            sample <= cumulative
-        });
-        // Rounding can leave the sum of the shares below the sample.
-        row.or(costs.len().checked_sub(1))
+        // Whole blocks are passed by their sums; the rows of the block that reaches the goal are walked.
+        for (block, share) in self.shares.iter().enumerate() {
+            if cumulative + share < goal {
+                cumulative += share;
+                continue;
+            }
+            for (row, weight) in self.weights.iter().enumerate().skip(block * BLOCK).take(BLOCK) {
+                cumulative += weight;
+                if goal <= cumulative {
+                    return Some(row);
+                }
+            }
+        }
+        // Rounding can leave the sum of the shares below the goal.
+        costs.len().checked_sub(1)
     }
 
-    /// Weighs each cost by exp(-(cost - lowest) / ((highest - lowest) * temperature)).
-    fn weigh(&mut self, costs: &[f64]) {
-        let (mut lowest, mut highest) = (f64::INFINITY, f64::NEG_INFINITY);
-        for cost in costs {
-            if *cost < lowest {
-                lowest = *cost;
-            }
-            if *cost > highest {
-                highest = *cost;
+    /// Weighs each cost by exp(-(cost - lowest) / ((highest - lowest) * temperature)), and answers the sum.
+    fn weigh(&mut self, costs: &[f64]) -> f64 {
+        let Self { weights, shares, temperature, .. } = self;
+        let (lowest, highest) = range(costs);
+        weights.clear();
+        weights.resize(costs.len(), 1.0);
+        shares.clear();
+        if lowest < highest {
+            // Two finite costs may be further apart than a float can say: then both are scaled down first.
+            let magnitude = if (highest - lowest).is_finite() { 1.0 } else { lowest.abs().max(highest.abs()) };
+            let least = lowest / magnitude;
+            let scale = -1.0 / ((highest / magnitude - least) * *temperature);
+            let shift = least * scale;
+            if magnitude == 1.0 {
+                weigh_by(costs, weights, |cost| cost * scale - shift);
+            } else {
+                weigh_by(costs, weights, |cost| cost / magnitude * scale - shift);
             }
         }
-        self.weights.clear();
-        if lowest == highest {
-            self.weights.resize(costs.len(), 1.0 / costs.len() as f64);
-            return;
-        }
-        // Two finite costs may be further apart than a float can say: then both are scaled down first.
-        let magnitude = if (highest - lowest).is_finite() { 1.0 } else { lowest.abs().max(highest.abs()) };
-        let least = lowest / magnitude;
-        let scale = -1.0 / ((highest / magnitude - least) * self.temperature);
-        let shift = least * scale;
-        self.weights.extend(costs.iter().map(|cost| libm::exp(cost / magnitude * scale - shift)));
+        shares.extend(weights.chunks(BLOCK).map(sum));
+        shares.iter().sum()
     }
+}
+
+/// Rows whose weights are summed at once.
+const BLOCK: usize = 64;
+fn sum(weights: &[f64]) -> f64 {
+    let add = |a: f64, b: f64| a + b;
+    fold(weights, 0.0, add, add)
+}
+
+/// The lowest and the highest cost.
+fn range(costs: &[f64]) -> (f64, f64) {
+    // Comparisons, since `f64::min` calls a function on WebAssembly.
+    let lesser = |a: f64, b: f64| if b < a { b } else { a };
+    let greater = |a: f64, b: f64| if b > a { b } else { a };
+    (fold(costs, f64::INFINITY, lesser, lesser), fold(costs, f64::NEG_INFINITY, greater, greater))
+}
+
+fn weigh_by(costs: &[f64], weights: &mut [f64], exponent: impl Fn(f64) -> f64) {
+    apply(weights, costs, |_, cost| exp(exponent(cost)));
+}
+
+/// The exponential of a number that is not above 0, within 2 units in the last place; of a number below -708 that of
+/// -708, which weighs nothing beside the 1 of the lowest cost.
+///
+/// Without a branch, a table or a call, so that it runs in lanes. x = k ln 2 + r with |r| <= ln 2 / 2; e^r is its Taylor
+/// polynomial of degree 13, whose remainder is below 5e-18.
+fn exp(x: f64) -> f64 {
+    /// ln 2 in two parts; the first has so few bits that its product with k is exact.
+    const LN2: [f64; 2] = [0.693_147_180_369_123_816_490, 1.908_214_929_270_587_700_02e-10];
+    /// Adding it rounds to a whole number, which is then in the lowest bits.
+    const ROUND: f64 = 6_755_399_441_055_744.0;
+    const INVERSE_FACTORIALS: [f64; 14] = [
+        1.0 / 6_227_020_800.0,
+        1.0 / 479_001_600.0,
+        1.0 / 39_916_800.0,
+        1.0 / 3_628_800.0,
+        1.0 / 362_880.0,
+        1.0 / 40_320.0,
+        1.0 / 5_040.0,
+        1.0 / 720.0,
+        1.0 / 120.0,
+        1.0 / 24.0,
+        1.0 / 6.0,
+        0.5,
+        1.0,
+        1.0,
+    ];
+    let x = if x < -708.0 { -708.0 } else { x };
+    let shifted = x * std::f64::consts::LOG2_E + ROUND;
+    let whole = shifted - ROUND;
+    let rest = (x - whole * LN2[0]) - whole * LN2[1];
+    let mut power = 0.0;
+    for factor in INVERSE_FACTORIALS {
+        power = power * rest + factor;
+    }
+    power * f64::from_bits(shifted.to_bits().wrapping_add(1_023) << 52)
 }
 
 #[cfg(test)]
@@ -94,6 +161,21 @@ mod tests {
             counts[guest.pick(table).unwrap()] += 1;
         }
         counts
+    }
+
+    #[test]
+    fn the_exponential_is_exact_to_two_units_in_the_last_place() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let apart = |x: f64| {
+            let (ours, theirs) = (exp(x), libm::exp(x));
+            assert!(ours.to_bits().abs_diff(theirs.to_bits()) <= 2, "exp({x}) is {theirs:e}, not {ours:e}");
+        };
+        apart(0.0);
+        apart(-708.0);
+        (0..200_000).for_each(|_| apart(-rng.f64() * 708.0));
+        (0..200_000).for_each(|_| apart(-rng.f64() * 2.0));
+        assert_eq!(exp(0.0), 1.0);
+        assert_eq!(exp(f64::NEG_INFINITY), exp(-708.0));
     }
 
     #[test]

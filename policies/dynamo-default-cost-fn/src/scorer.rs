@@ -1,9 +1,10 @@
 //! The cost of each worker.
 //!
-//! Written as passes over whole columns, which the compiler turns into SIMD; `costs` holds the cache credit first and
-//! the cost afterwards. A term that weighs nothing is left out and its column not declared: every term is at least 0,
-//! so that adding a zero would change no bit.
+//! Written as loops over blocks of columns, which the compiler turns into SIMD and which stay in the nearest cache;
+//! `costs` holds the cache credit first and the cost afterwards. A term that weighs nothing is left out and its column
+//! not declared: every term is at least 0, so that adding a zero would change no bit.
 
+use pointsman_sdk::lanes::{apply, apply2, apply3, apply4};
 use pointsman_sdk::prelude::*;
 
 use crate::DynamoDefaultCostFn;
@@ -56,120 +57,195 @@ impl Scorer for DynamoDefaultCostFn {
         candidates: &Candidates<'_>,
         costs: &mut [f64],
     ) -> Result<(), PolicyError> {
-        let tracked = request.tracks_prefill_tokens()?;
-        if self.reads_cache() {
-            self.write_credit(request, candidates, tracked, costs)?;
+        let columns = self.columns(request, candidates)?;
+        let block_size = f64::from(request.block_size());
+        // Dividing by a power of two is multiplying by its inverse, to the last bit and faster.
+        if request.block_size().is_power_of_two() {
+            let inverse = 1.0 / block_size;
+            self.write(&columns, costs, |tokens| tokens * inverse);
         } else {
-            costs.fill(0.0);
-        }
-        // Without prefill work to save, the credit counts against the blocks that the request would hold.
-        let subtracts = self.decode && !tracked && self.reads_cache();
-        let decode = candidates.column(Signal::LoadDecodeCostBlocks)?;
-        if subtracts {
-            for (cost, decode) in costs.iter_mut().zip(decode) {
-                *cost = positive(*decode - *cost);
-            }
-        } else if tracked && self.weights.prefill_load_scale != 0.0 {
-            self.add_prefill(request, candidates, decode, costs)?;
-        } else {
-            costs.copy_from_slice(decode);
-        }
-        let weight = self.weights.decode_active_request_weight;
-        if weight != 0.0 {
-            add_weighted(costs, weight, candidates.column(Signal::LoadActiveRequests)?);
-        }
-        for (cost, multiplier) in costs.iter_mut().zip(candidates.column(Signal::TaintPreferredMultiplier)?) {
-            *cost *= if multiplier.is_nan() { 1.0 } else { *multiplier };
+            self.write(&columns, costs, |tokens| tokens / block_size);
         }
         Ok(())
     }
+}
+
+/// Rows of a block.
+const BLOCK: usize = 256;
+
+/// What one call reads; a column that weighs nothing is absent.
+struct Columns<'a> {
+    prefill: Option<Prefill<'a>>,
+    credit: Option<Credit<'a>>,
+    decode: &'a [f64],
+    requests: Option<&'a [f64]>,
+    multiplier: &'a [f64],
+}
+
+/// Prefill work, for a request that is tracked.
+struct Prefill<'a> {
+    prompt: f64,
+    active: &'a [f64],
+    available: &'a [f64],
+    cached: Option<&'a [f64]>,
+}
+
+/// What a worker's caches save.
+struct Credit<'a> {
+    device: &'a [f64],
+    decay: Option<Decay<'a>>,
+    host: Option<&'a [f64]>,
+    disk: Option<&'a [f64]>,
+    shared: Option<&'a [f64]>,
+}
+
+/// How the credit of the device's blocks falls with the worker's prefill load above the least loaded one's.
+struct Decay<'a> {
+    active: &'a [f64],
+    least: f64,
+    /// Blocks of the prompt, at least 1: an empty prompt has no overlap to decay, and 1 keeps 0 / 0 out.
+    blocks: f64,
 }
 
 impl DynamoDefaultCostFn {
-    /// Writes each worker's cache credit, in blocks.
-    fn write_credit(
-        &self,
-        request: &Request<'_>,
-        candidates: &Candidates<'_>,
-        tracked: bool,
-        credit: &mut [f64],
-    ) -> Result<(), PolicyError> {
+    fn columns<'a>(&self, request: &Request<'_>, candidates: &Candidates<'a>) -> Result<Columns<'a>, PolicyError> {
         let weights = &self.weights;
-        let device = candidates.column(Signal::CacheOverlapBlocks)?;
-        if tracked && self.decays() {
+        let tracked = request.tracks_prefill_tokens()?;
+        let reads_cache = self.reads_cache();
+        let weighs = |weight: f64, signal| (weight != 0.0).then(|| candidates.column(signal)).transpose();
+        let prefill = if tracked && weights.prefill_load_scale != 0.0 {
+            let cached = reads_cache.then(|| candidates.column(Signal::CacheEstimatedCachedTokens)).transpose()?;
             let active = candidates.column(Signal::LoadActivePrefillTokens)?;
-            let least =
-                active.iter().fold(f64::INFINITY, |least, tokens| if *tokens < least { *tokens } else { least });
-            let block_size = f64::from(request.block_size());
-            // An empty prompt has no overlap to decay; 1 keeps 0 / 0 out.
-            let blocks = request.request_blocks()?.max(1.0);
-            for ((credit, device), active) in credit.iter_mut().zip(device).zip(active) {
-                let excess = (active - least) / block_size;
-                let decay = 1.0 / (1.0 + weights.overlap_score_credit_decay * (excess / blocks));
-                *credit = weights.overlap_score_credit * decay * device;
-            }
+            let available = candidates.column(Signal::LoadAvailable)?;
+            Some(Prefill { prompt: request.prompt_tokens()?, active, available, cached })
         } else {
-            for (credit, device) in credit.iter_mut().zip(device) {
-                *credit = weights.overlap_score_credit * device;
-            }
-        }
-        if weights.host_cache_hit_weight != 0.0 {
-            let host = candidates.column(Signal::CacheHostOverlapBlocks)?;
-            add_weighted(credit, weights.host_cache_hit_weight, host);
-        }
-        if weights.disk_cache_hit_weight != 0.0 {
-            let disk = candidates.column(Signal::CacheDiskOverlapBlocks)?;
-            add_weighted(credit, weights.disk_cache_hit_weight, disk);
-        }
-        if weights.shared_cache_multiplier != 0.0 {
-            let shared = candidates.column(if request.has_tier_matches()? {
-                Signal::CacheSharedBeyondDeviceBlocks
+            None
+        };
+        // Without prefill work to save, the credit counts against the blocks that the request would hold.
+        let credit = if reads_cache && (prefill.is_some() || self.decode && !tracked) {
+            let decay = if tracked && self.decays() { Some(Decay::new(request, candidates)?) } else { None };
+            let shared = if weights.shared_cache_multiplier == 0.0 {
+                None
+            } else if request.has_tier_matches()? {
+                Some(candidates.column(Signal::CacheSharedBeyondDeviceBlocks)?)
             } else {
-                Signal::CacheSharedBeyondEffectiveBlocks
-            })?;
-            for (credit, shared) in credit.iter_mut().zip(shared) {
-                *credit += weights.shared_cache_multiplier * if shared.is_nan() { 0.0 } else { *shared };
-            }
-        }
-        Ok(())
+                Some(candidates.column(Signal::CacheSharedBeyondEffectiveBlocks)?)
+            };
+            Some(Credit {
+                device: candidates.column(Signal::CacheOverlapBlocks)?,
+                decay,
+                host: weighs(weights.host_cache_hit_weight, Signal::CacheHostOverlapBlocks)?,
+                disk: weighs(weights.disk_cache_hit_weight, Signal::CacheDiskOverlapBlocks)?,
+                shared,
+            })
+        } else {
+            None
+        };
+        Ok(Columns {
+            prefill,
+            credit,
+            decode: candidates.column(Signal::LoadDecodeCostBlocks)?,
+            requests: weighs(weights.decode_active_request_weight, Signal::LoadActiveRequests)?,
+            multiplier: candidates.column(Signal::TaintPreferredMultiplier)?,
+        })
     }
 
-    /// Turns each worker's credit into its prefill and decode blocks, for a request that is tracked.
+    /// Writes the costs; `blocks` turns tokens into blocks.
+    fn write(&self, columns: &Columns<'_>, costs: &mut [f64], blocks: impl Fn(f64) -> f64) {
+        for (number, costs) in costs.chunks_mut(BLOCK).enumerate() {
+            let first = number * BLOCK;
+            if let Some(credit) = &columns.credit {
+                self.write_credit(credit, first, costs, &blocks);
+            }
+            let decode = part(columns.decode, first, costs.len());
+            match &columns.prefill {
+                Some(prefill) => self.add_prefill(prefill, decode, first, costs, &blocks),
+                None if columns.credit.is_some() => apply(costs, decode, |credit, decode| positive(decode - credit)),
+                None => costs.copy_from_slice(decode),
+            }
+            if let Some(requests) = columns.requests {
+                add_weighted(costs, self.weights.decode_active_request_weight, part(requests, first, costs.len()));
+            }
+            apply(costs, part(columns.multiplier, first, BLOCK), |cost, multiplier| {
+                cost * if multiplier.is_nan() { 1.0 } else { multiplier }
+            });
+        }
+    }
+
+    /// Writes each worker's cache credit, in blocks.
+    fn write_credit(&self, columns: &Credit<'_>, first: usize, credit: &mut [f64], blocks: impl Fn(f64) -> f64) {
+        let weights = &self.weights;
+        let device = part(columns.device, first, credit.len());
+        if let Some(decay) = &columns.decay {
+            let active = part(decay.active, first, credit.len());
+            apply2(credit, device, active, |_, device, active| {
+                let excess = blocks(active - decay.least);
+                let decay = 1.0 / (1.0 + weights.overlap_score_credit_decay * (excess / decay.blocks));
+                weights.overlap_score_credit * decay * device
+            });
+        } else {
+            apply(credit, device, |_, device| weights.overlap_score_credit * device);
+        }
+        if let Some(host) = columns.host {
+            add_weighted(credit, weights.host_cache_hit_weight, part(host, first, credit.len()));
+        }
+        if let Some(disk) = columns.disk {
+            add_weighted(credit, weights.disk_cache_hit_weight, part(disk, first, credit.len()));
+        }
+        if let Some(shared) = columns.shared {
+            apply(credit, part(shared, first, BLOCK), |credit, shared| {
+                credit + weights.shared_cache_multiplier * if shared.is_nan() { 0.0 } else { shared }
+            });
+        }
+    }
+
+    /// Turns each worker's credit, which there is where cached tokens are, into its prefill and decode blocks.
     fn add_prefill(
         &self,
-        request: &Request<'_>,
-        candidates: &Candidates<'_>,
+        columns: &Prefill<'_>,
         decode: &[f64],
+        first: usize,
         costs: &mut [f64],
-    ) -> Result<(), PolicyError> {
-        let (prompt, block_size) = (request.prompt_tokens()?, f64::from(request.block_size()));
-        let scale = self.weights.prefill_load_scale;
-        let active = candidates.column(Signal::LoadActivePrefillTokens)?;
-        let available = candidates.column(Signal::LoadAvailable)?;
-        let loads = active.iter().zip(available).zip(decode);
+        blocks: impl Fn(f64) -> f64,
+    ) {
+        let (prompt, scale) = (columns.prompt, self.weights.prefill_load_scale);
         let cost = |active: f64, available: f64, cached: f64, decode: f64, credit: f64| {
             let tokens = active + positive(prompt - cached) + cached;
             let tokens = if available == 1.0 { tokens } else { prompt };
-            scale * positive(tokens / block_size - credit) + decode
+            scale * positive(blocks(tokens) - credit) + decode
         };
-        if self.reads_cache() {
-            let cached = candidates.column(Signal::CacheEstimatedCachedTokens)?;
-            for ((slot, ((active, available), decode)), cached) in costs.iter_mut().zip(loads).zip(cached) {
-                *slot = cost(*active, *available, *cached, *decode, *slot);
+        let (active, available) =
+            (part(columns.active, first, costs.len()), part(columns.available, first, costs.len()));
+        match columns.cached {
+            Some(cached) => {
+                let cached = part(cached, first, costs.len());
+                apply4(costs, active, available, cached, decode, |credit, active, available, cached, decode| {
+                    cost(active, available, cached, decode, credit)
+                });
             }
-        } else {
-            for (slot, ((active, available), decode)) in costs.iter_mut().zip(loads) {
-                *slot = cost(*active, *available, 0.0, *decode, *slot);
-            }
+            None => apply3(costs, active, available, decode, |_, active, available, decode| {
+                cost(active, available, 0.0, decode, 0.0)
+            }),
         }
-        Ok(())
     }
 }
 
-fn add_weighted(to: &mut [f64], weight: f64, column: &[f64]) {
-    for (to, value) in to.iter_mut().zip(column) {
-        *to += weight * value;
+impl<'a> Decay<'a> {
+    fn new(request: &Request<'_>, candidates: &Candidates<'a>) -> Result<Self, PolicyError> {
+        let active = candidates.column(Signal::LoadActivePrefillTokens)?;
+        let least = active.iter().fold(f64::INFINITY, |least, tokens| if *tokens < least { *tokens } else { least });
+        Ok(Self { active, least, blocks: request.request_blocks()?.max(1.0) })
     }
+}
+
+/// So many rows of a column from `first` on, or all that are left.
+fn part(column: &[f64], first: usize, rows: usize) -> &[f64] {
+    let rest = column.get(first..).unwrap_or_default();
+    rest.get(..rows).unwrap_or(rest)
+}
+
+fn add_weighted(to: &mut [f64], weight: f64, column: &[f64]) {
+    apply(to, column, |sum, value| sum + weight * value);
 }
 
 /// `value`, at least 0. A comparison, since `f64::max` calls a function on WebAssembly.

@@ -1,0 +1,157 @@
+//! Passes over whole columns that the compiler turns into SIMD.
+//!
+//! Rows are taken in chunks of fixed length, which become straight code of several vector instructions: a guest pays for
+//! its fuel and its deadline once a chunk, not once a row. Sums and minima run side by side in lanes of their own, since
+//! the compiler may not reorder a single one.
+
+use pointsman_contract::missing;
+
+/// Rows of a chunk.
+const LANES: usize = 16;
+
+macro_rules! apply {
+    ($(#[$doc:meta])* $name:ident: $($column:ident),+) => {
+        $(#[$doc])*
+        #[inline]
+        pub fn $name(costs: &mut [f64], $($column: &[f64],)+ mut change: impl FnMut(f64, $(apply!(@f64 $column)),+) -> f64) {
+            let rows = costs.len()$(.min($column.len()))+;
+            let (chunks, rest) = costs.split_at_mut(rows).0.as_chunks_mut::<LANES>();
+            $(let $column = $column.split_at(rows).0.as_chunks::<LANES>();)+
+            for (number, chunk) in chunks.iter_mut().enumerate() {
+                $(let Some($column) = $column.0.get(number) else { break };)+
+                for (lane, cost) in chunk.iter_mut().enumerate() {
+                    *cost = change(*cost, $($column[lane]),+);
+                }
+            }
+            for (row, cost) in rest.iter_mut().enumerate() {
+                $(let Some($column) = $column.1.get(row) else { break };)+
+                *cost = change(*cost, $(*$column),+);
+            }
+        }
+    };
+    (@f64 $column:ident) => { f64 };
+}
+
+apply! {
+    /// Changes each cost: `change` has it and the value of the same row. Rows beyond the shorter list stay as they are.
+    apply: a
+}
+apply! {
+    /// [`apply`] with two columns.
+    apply2: a, b
+}
+apply! {
+    /// [`apply`] with three columns.
+    apply3: a, b, c
+}
+apply! {
+    /// [`apply`] with four columns.
+    apply4: a, b, c, d
+}
+
+/// Makes the list `rows` long, every value missing.
+pub(crate) fn blank(costs: &mut Vec<f64>, rows: usize) {
+    if costs.len() != rows {
+        costs.clear();
+        costs.resize(rows, missing());
+        return;
+    }
+    let (chunks, rest) = costs.as_chunks_mut::<LANES>();
+    chunks.fill([missing(); LANES]);
+    rest.fill(missing());
+}
+
+/// Whether every value is finite.
+pub(crate) fn all_finite(values: &[f64]) -> bool {
+    // The difference is 0 for a finite value, else NaN, and a NaN stays in a sum.
+    let add = |sum: f64, value: f64| sum + (value - value);
+    fold(values, 0.0, add, |a, b| a + b) == 0.0
+}
+
+/// The least value, infinity where there is none. A NaN does not count.
+pub(crate) fn least(values: &[f64]) -> f64 {
+    // A comparison, since `f64::min` calls a function on WebAssembly.
+    let lesser = |least: f64, value: f64| if value < least { value } else { least };
+    fold(values, f64::INFINITY, lesser, lesser)
+}
+
+/// Folds the values in lanes of their own, then the lanes by halves, then what is left of a chunk.
+#[inline]
+pub fn fold(values: &[f64], start: f64, with: impl Fn(f64, f64) -> f64, join: impl Fn(f64, f64) -> f64) -> f64 {
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    let mut folded = start;
+    if !chunks.is_empty() {
+        let mut lanes = [start; LANES];
+        for chunk in chunks {
+            for (lane, value) in lanes.iter_mut().zip(chunk) {
+                *lane = with(*lane, *value);
+            }
+        }
+        let mut width = LANES / 2;
+        while width > 0 {
+            for lane in 0..width {
+                lanes[lane] = join(lanes[lane], lanes[lane + width]);
+            }
+            width /= 2;
+        }
+        folded = lanes[0];
+    }
+    for value in rest {
+        folded = with(folded, *value);
+    }
+    folded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_row_changes_by_its_own_values_and_no_row_beyond_the_shortest_list_does() {
+        let column = |factor: f64| (0..37).map(|row| f64::from(row) * factor).collect::<Vec<_>>();
+        let [a, b, c, d] = [1.0, 100.0, 10_000.0, 1_000_000.0].map(column);
+        let mut costs = vec![0.5; 40];
+        apply4(&mut costs, &a, &b, &c, &d, |cost, a, b, c, d| cost + a + b + c + d);
+        for (row, cost) in costs.iter().enumerate() {
+            let expected = if row < 37 { row as f64 * 1_010_101.0 } else { 0.0 };
+            assert_eq!(*cost, 0.5 + expected);
+        }
+        apply(&mut costs[..3], &a, |_, a| a);
+        assert_eq!(costs[..4], [0.0, 1.0, 2.0, 3.0 * 1_010_101.0 + 0.5]);
+    }
+
+    #[test]
+    fn a_blank_list_is_all_missing_however_long_it_was() {
+        let mut costs = vec![1.0; 35];
+        for rows in [35, 35, 3, 70] {
+            blank(&mut costs, rows);
+            assert_eq!(costs.len(), rows);
+            assert!(costs.iter().all(|cost| cost.to_bits() == missing().to_bits()));
+            costs.fill(1.0);
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_not_finite_is_seen_wherever_it_stands() {
+        for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            for place in 0..43 {
+                let mut values = [f64::MAX; 43];
+                assert!(all_finite(&values));
+                values[place] = bad;
+                assert!(!all_finite(&values), "{bad} at {place}");
+            }
+        }
+        assert!(all_finite(&[]));
+    }
+
+    #[test]
+    fn the_least_is_seen_wherever_it_stands_and_a_nan_never() {
+        for place in 0..43 {
+            let mut values = [3.0; 43];
+            values[(place + 5) % 43] = f64::NAN;
+            values[place] = -1.0;
+            assert_eq!(least(&values), -1.0);
+        }
+        assert_eq!(least(&[f64::NAN]), f64::INFINITY);
+    }
+}
