@@ -1,1 +1,0 @@
-//! Pointsman's decisions beside Dynamo's.

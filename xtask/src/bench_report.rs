@@ -1,0 +1,83 @@
+//! Runs every bench and writes what it printed into docs/performance.md, between the marks that name it.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{env, fs};
+
+/// The benches, in the order of the page.
+const BENCHES: [&str; 4] = ["decision", "crossing", "guests", "throughput"];
+/// What opens the table of promises at the end of a bench's output.
+const PROMISES: &str = "| what | measured | bound |  |";
+
+pub(crate) fn run() -> Result<(), Box<dyn Error>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("this crate is not in the repository's root")?;
+    let page = root.join("docs/performance.md");
+    let mut text = fs::read_to_string(&page).map_err(|error| format!("{}: {error}", page.display()))?;
+    let mut promises = format!("{PROMISES}\n|---|---|---|---|\n");
+    for bench in BENCHES {
+        eprintln!("{bench} ...");
+        let output = measure(root, bench)?;
+        let (tables, kept) = output.split_once(PROMISES).ok_or_else(|| format!("{bench} printed no promises"))?;
+        promises.extend(kept.lines().filter(|line| line.starts_with("| ")).map(|line| format!("{line}\n")));
+        text = replace(&text, bench, tables.trim())?;
+    }
+    text = replace(&text, "promises", promises.trim_end())?;
+    text = replace(&text, "machine", &machine()?)?;
+    fs::write(&page, text)?;
+    eprintln!("wrote {}", page.display());
+    Ok(())
+}
+
+/// What a bench prints.
+fn measure(root: &Path, bench: &str) -> Result<String, Box<dyn Error>> {
+    let cargo = env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
+    let output = Command::new(cargo)
+        .args(["run", "--quiet", "--profile", "bench", "--package", "pointsman-bench", bench])
+        .current_dir(root.join("dynamo"))
+        .stderr(Stdio::inherit())
+        .output()?;
+    if !output.status.success() {
+        return Err(format!("the bench {bench} failed; its message is above").into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The page with other text between the marks of that name.
+fn replace(page: &str, name: &str, text: &str) -> Result<String, Box<dyn Error>> {
+    let (open, close) = (format!("<!-- {name} -->"), format!("<!-- end of {name} -->"));
+    let marks = page.split_once(&open).and_then(|(before, rest)| Some((before, rest.split_once(&close)?.1)));
+    let (before, after) = marks.ok_or_else(|| format!("docs/performance.md has no marks {open} and {close}"))?;
+    Ok(format!("{before}{open}\n{text}\n{close}{after}"))
+}
+
+/// The day and the machine, for a reader who compares.
+fn machine() -> Result<String, Box<dyn Error>> {
+    let date = Command::new("date").arg("+%Y-%m-%d").output()?;
+    let date = String::from_utf8(date.stdout)?;
+    let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = model.map_or("an unnamed processor", |(_, model)| model);
+    let threads = std::thread::available_parallelism()?;
+    Ok(format!("Measured on {} on {model}, {threads} threads, shared with other machines.", date.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_lands_between_its_marks_and_a_missing_mark_is_named() {
+        let page = "a\n<!-- x -->\nold\n<!-- end of x -->\nb\n";
+        assert_eq!(replace(page, "x", "new").unwrap(), "a\n<!-- x -->\nnew\n<!-- end of x -->\nb\n");
+        assert!(replace(page, "y", "new").unwrap_err().to_string().contains("<!-- y -->"));
+    }
+
+    #[test]
+    fn the_page_has_a_place_for_every_bench() {
+        let page = include_str!("../../docs/performance.md");
+        for name in BENCHES.into_iter().chain(["promises", "machine"]) {
+            assert!(replace(page, name, "").is_ok(), "{name}");
+        }
+    }
+}

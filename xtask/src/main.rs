@@ -1,0 +1,22 @@
+//! Chores of this repository: `cargo xtask bench-report`.
+
+mod bench_report;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask bench-report    measures, and writes the tables of docs/performance.md";
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["bench-report"] => bench_report::run(),
+        _ => Err(USAGE.into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
