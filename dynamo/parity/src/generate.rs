@@ -207,7 +207,12 @@ impl Shape {
         let workers: Vec<_> = workers.into_values().collect();
         let mut rng = self.rng(u64::MAX);
         let first = self.ask(&workers, &mut rng);
-        let mut asks = vec![first.clone(); self.asks];
+        let mut asks = vec![first.clone()];
+        for _ in 1..self.asks {
+            // Time passes, and the next request may be of another session.
+            let now_ms = asks.last().map_or(0.0, |ask| ask.now_ms) + rng.f64() * 200_000.0;
+            asks.push(Ask { session: self.session(&mut rng), now_ms, ..first.clone() });
+        }
         let alone = workers.iter().filter(|worker| worker.ranks.len() == 1).take(8);
         asks.extend(alone.map(|worker| Ask {
             pin: None,
@@ -298,16 +303,19 @@ impl Shape {
             },
             overlaps: self.overlaps(&rows, rng),
             shared: shape.shared_cache.then(|| self.shared(rng)),
-            session: shape.session.then(|| Session {
-                id: format!("session-{}", rng.u8(..4)),
-                parent: rng.bool().then(|| format!("parent-{}", rng.u8(..3))),
-                last: rng.bool().then(|| rng.bool()),
-                trigger: *rng
-                    .choice(&[None, Some(Trigger::UserMessage), Some(Trigger::ToolResult), Some(Trigger::Other)])
-                    .unwrap_or(&None),
-            }),
+            session: self.session(rng),
             now_ms: 0.0,
         }
+    }
+
+    fn session(&self, rng: &mut Rng) -> Option<Session> {
+        let triggers = [None, Some(Trigger::UserMessage), Some(Trigger::ToolResult), Some(Trigger::Other)];
+        self.request.session.then(|| Session {
+            id: format!("session-{}", rng.u8(..4)),
+            parent: rng.bool().then(|| format!("parent-{}", rng.u8(..3))),
+            last: rng.bool().then(|| rng.bool()),
+            trigger: rng.choice(triggers).flatten(),
+        })
     }
 
     fn overlaps(&self, rows: &[WorkerKey], rng: &mut Rng) -> Vec<WorkerOverlap> {

@@ -76,10 +76,8 @@ impl Batch {
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn world<'a>(&self, index: usize, case: &'a Case) -> Result<World<'a>, Box<dyn Error>> {
-        let partition = self.router.partition(&key(index, case), case.block_size)?;
-        let hashes = fill(&partition, case)?;
-        Ok(World { case, partition, hashes })
+    pub fn world(&self, index: usize, case: &Case) -> Result<World, Box<dyn Error>> {
+        World::new(&self.router, &key(index, case), case)
     }
 
     /// The seed of that case's guest.
@@ -156,14 +154,23 @@ fn hold(partition: &Partition, worker: WorkerKey, block_hashes: &[u64]) {
 }
 
 /// One case's partition.
-pub struct World<'a> {
-    case: &'a Case,
+pub struct World {
     /// The partition itself.
     pub partition: Arc<Partition>,
     hashes: Vec<u64>,
 }
 
-impl World<'_> {
+impl World {
+    /// The partition of that key, with the case's workers and their loads.
+    ///
+    /// # Errors
+    /// A policy that does not start.
+    pub fn new(router: &Router, key: &PartitionKey, case: &Case) -> Result<Self, Box<dyn Error>> {
+        let partition = router.partition(key, case.block_size)?;
+        let hashes = fill(&partition, case)?;
+        Ok(Self { partition, hashes })
+    }
+
     /// What Pointsman says to the request.
     #[must_use]
     pub fn decide(&self, ask: &Ask) -> Verdict {
@@ -190,7 +197,6 @@ impl World<'_> {
             }),
             ..Request::default()
         };
-        debug_assert_eq!(request.blocks(self.case.block_size) as usize, ask.blocks(self.case.block_size));
         match self.partition.decide(&request) {
             Ok(decision) => Verdict::Chosen(decision.worker, Cost::Exact(decision.cost)),
             Err(error) => Verdict::Refused(Refusal::from(error)),

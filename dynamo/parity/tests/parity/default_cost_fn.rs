@@ -9,7 +9,7 @@ use pointsman_routing::{Role, RouterConfig};
 use proptest::prelude::*;
 use serde_json::{Map, Value};
 
-use crate::harness::{SHIPPED, Setting, TAINT_ULPS, Tally, check, map, same_cost, same_row, subject};
+use crate::harness::{CASES, SHIPPED, Setting, TAINT_ULPS, Tally, check, map, same_cost, same_row, subject};
 
 const NAME: &str = "dynamo-default-cost-fn";
 
@@ -43,7 +43,7 @@ fn judge(
     batch: &Batch,
     setting: &Setting,
     index: usize,
-    ours: &World<'_>,
+    ours: &World,
     case: &Case,
     tally: &mut Tally,
 ) -> Result<(), String> {
@@ -90,7 +90,7 @@ fn judge(
 
 #[test]
 fn the_default_cost_model_decides_draws_and_costs_as_dynamos() {
-    let tally = check(&subject::<DynamoDefaultCostFn>(NAME), parameters(), judge);
+    let tally = check(&subject::<DynamoDefaultCostFn>(NAME), CASES, parameters(), judge);
     tally.assert_covers_eligibility();
     assert!(tally.refused("BadAnswer") > 0, "no cost overflowed: {tally}");
     assert!(tally.ties > 0, "no two workers tied: {tally}");

@@ -4,6 +4,8 @@
 //! for each policy, and with `POINTSMAN_PARITY_SEED=N` other ones.
 
 mod default_cost_fn;
+mod examples;
 mod harness;
+mod plugin;
 mod thunderagent;
 mod two_tier_cost_fn;

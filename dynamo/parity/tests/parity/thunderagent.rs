@@ -6,18 +6,11 @@ use proptest::prelude::*;
 use serde_json::Map;
 use thunderagent::ThunderAgent;
 
-use crate::harness::{SHIPPED, Setting, Tally, check, same_cost, same_row, subject};
+use crate::harness::{CASES, SHIPPED, Setting, Tally, check, same_cost, same_row, subject};
 
 const NAME: &str = "thunderagent";
 
-fn judge(
-    _: &Batch,
-    setting: &Setting,
-    _: usize,
-    ours: &World<'_>,
-    case: &Case,
-    tally: &mut Tally,
-) -> Result<(), String> {
+fn judge(_: &Batch, setting: &Setting, _: usize, ours: &World, case: &Case, tally: &mut Tally) -> Result<(), String> {
     let theirs = dynamo::World::new(case);
     let plugin = dynamo::policy(&SHIPPED, NAME, &setting.config, case).map_err(|error| error.to_string())?;
     for (number, ask) in case.asks.iter().enumerate() {
@@ -33,5 +26,5 @@ fn judge(
 
 #[test]
 fn thunderagent_takes_dynamos_row_at_dynamos_cost() {
-    check(&subject::<ThunderAgent>(NAME), Just(Map::new()), judge).assert_covers_eligibility();
+    check(&subject::<ThunderAgent>(NAME), CASES, Just(Map::new()), judge).assert_covers_eligibility();
 }

@@ -10,7 +10,7 @@ use pointsman_routing::WorkerKey;
 use proptest::prelude::*;
 use serde_json::{Map, Value};
 
-use crate::harness::{SHIPPED, Setting, Tally, check, map, same_cost, subject};
+use crate::harness::{CASES, SHIPPED, Setting, Tally, check, map, same_cost, subject};
 
 const NAME: &str = "dynamo-two-tier-cost-fn";
 
@@ -51,14 +51,7 @@ fn equals(case: &Case, ask: &Ask, rows: &[WorkerKey]) -> Vec<WorkerKey> {
     candidates.into_iter().filter(|row| Some(load(row)) == lightest).copied().collect()
 }
 
-fn judge(
-    _: &Batch,
-    setting: &Setting,
-    _: usize,
-    ours: &World<'_>,
-    case: &Case,
-    tally: &mut Tally,
-) -> Result<(), String> {
+fn judge(_: &Batch, setting: &Setting, _: usize, ours: &World, case: &Case, tally: &mut Tally) -> Result<(), String> {
     let theirs = dynamo::World::new(case);
     let plugin = dynamo::policy(&SHIPPED, NAME, &setting.config, case).map_err(|error| error.to_string())?;
     for (number, ask) in case.asks.iter().enumerate() {
@@ -80,7 +73,7 @@ fn judge(
 
 #[test]
 fn the_two_tier_rule_takes_the_first_of_dynamos_equals() {
-    let tally = check(&subject::<TwoTierCostFn>(NAME), parameters(), judge);
+    let tally = check(&subject::<TwoTierCostFn>(NAME), CASES, parameters(), judge);
     tally.assert_covers_eligibility();
     assert!(tally.ties > 0, "no two workers tied: {tally}");
 }
