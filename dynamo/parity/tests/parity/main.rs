@@ -4,8 +4,13 @@
 //! for each policy, and with `POINTSMAN_PARITY_SEED=N` other ones.
 
 mod default_cost_fn;
+mod eligibility_rules;
 mod examples;
 mod harness;
+mod kit;
+mod pipeline_rules;
 mod plugin;
+#[path = "../../../../host/routing/tests/common/mod.rs"]
+mod script;
 mod thunderagent;
 mod two_tier_cost_fn;
