@@ -297,7 +297,8 @@ impl Shape {
             },
             preferred_taints: match shape.preferred {
                 true => {
-                    TAINTS.into_iter().filter_map(|taint| rng.bool().then(|| (taint, rng.f32() * 4.0 - 2.0))).collect()
+                    let weighed = TAINTS.map(|taint| (taint, rng.f32() * 4.0 - 2.0));
+                    weighed.into_iter().filter(|_| rng.bool()).collect()
                 }
                 false => Vec::new(),
             },

@@ -10,7 +10,9 @@ mod harness;
 mod kit;
 mod pipeline_rules;
 mod plugin;
+mod registry_rules;
 #[path = "../../../../host/routing/tests/common/mod.rs"]
 mod script;
+mod service_rules;
 mod thunderagent;
 mod two_tier_cost_fn;
