@@ -4,13 +4,17 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use dynamo_default_cost_fn::DynamoDefaultCostFn;
 use dynamo_kv_router::plugins::worker_selection::{WorkerSelectionPolicyProvider, WorkerSelectionPolicyRegistryError};
 use dynamo_kv_router::plugins::{RouterPluginRegistry, WorkerSelectionPolicyProviderError};
 use dynamo_kv_router::{KvRouterConfig, RoutingPartitionRef};
-use pointsman_parity::{dynamo, pointsman};
+use dynamo_two_tier_cost_fn::TwoTierCostFn;
+use pointsman_parity::dynamo;
 use pointsman_routing::config::{GLOBAL_VARIABLE, Overrides, PolicyConfig};
 use pointsman_routing::{PartitionKey, Provider, Role, Router, RouterConfig, RouterError};
+use pointsman_sdk::native::native;
 use serde_json::{Value, json};
+use thunderagent::ThunderAgent;
 
 use crate::harness::SHIPPED;
 use crate::kit::{ask, case, worker, world};
@@ -46,10 +50,19 @@ fn their_error(config: &KvRouterConfig) -> WorkerSelectionPolicyRegistryError {
     SHIPPED.resolve(config).err().unwrap()
 }
 
+/// A policy that Dynamo ships too, compiled in: it reads its parameters as the component does.
+fn builtin(name: &str) -> Provider {
+    match name {
+        "dynamo-default-cost-fn" => Provider::native(native::<DynamoDefaultCostFn>()),
+        "dynamo-two-tier-cost-fn" => Provider::native(native::<TwoTierCostFn>()),
+        _ => Provider::native(native::<ThunderAgent>()),
+    }
+}
+
 /// Our router with the built-in policies of the names given.
-fn our_router(text: &str, builtin: &[&str]) -> Result<Router, RouterError> {
+fn our_router(text: &str, names: &[&str]) -> Result<Router, RouterError> {
     let builder = Router::builder().policy_config(parsed(text).unwrap());
-    builtin.iter().fold(builder, |builder, name| builder.register(name, pointsman::component(name).unwrap())).build()
+    names.iter().fold(builder, |builder, name| builder.register(name, builtin(name))).build()
 }
 
 fn instances(role: &str, selected: &str, instances: Value) -> String {
@@ -185,7 +198,7 @@ fn without_a_selection_the_default_decides_though_types_are_linked() {
     assert_eq!(config.selected_worker_selection_policy_instance().unwrap(), None);
     let factory = SHIPPED.resolve(&config).unwrap().unwrap();
     let plugin = factory(&config, dynamo::worker_type(Role::Aggregated), RoutingPartitionRef::new("model", "default"));
-    let router = Router::builder().register("thunderagent", pointsman::component("thunderagent").unwrap());
+    let router = Router::builder().register("thunderagent", builtin("thunderagent"));
     let router = router.build().unwrap();
     assert_eq!(router.partition(&PartitionKey::default(), 16).unwrap().policy_name(), "default");
     let case = case([worker(0)]);
