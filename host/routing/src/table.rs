@@ -23,9 +23,9 @@ pub(crate) trait Source {
     fn affinity(&self) -> Option<Range<u32>>;
 }
 
-/// The rows of a call, as rows of the source, ascending.
+/// The rows of a call, as rows of the table, ascending.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Rows<'a> {
+pub enum Rows<'a> {
     /// The first so many.
     All(u32),
     /// These.
@@ -33,7 +33,10 @@ pub(crate) enum Rows<'a> {
 }
 
 impl Rows<'_> {
-    pub(crate) fn len(&self) -> usize {
+    /// How many there are.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "no call is made without a row")]
+    pub fn len(&self) -> usize {
         match self {
             Self::All(rows) => *rows as usize,
             Self::Some(rows) => rows.len(),
@@ -48,7 +51,8 @@ impl Rows<'_> {
         }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+    /// The rows, in order.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.len() as u32).filter_map(|row| self.get(row))
     }
 
@@ -72,6 +76,13 @@ pub(crate) fn affinity_among(target: Option<Range<u32>>, rows: Rows<'_>) -> (f64
         }
     };
     if count == 0 { (missing(), 0.0) } else { (f64::from(first), count as f64) }
+}
+
+/// Those of `rows`, which ascend, that lie in the target; all of them where none does.
+pub(crate) fn narrowed<'a>(target: &Range<u32>, rows: &'a [u32]) -> &'a [u32] {
+    let first = rows.partition_point(|row| *row < target.start);
+    let end = rows.partition_point(|row| *row < target.end);
+    rows.get(first..end).filter(|rows| !rows.is_empty()).unwrap_or(rows)
 }
 
 /// The arguments of one call, kept from decision to decision.
