@@ -5,6 +5,7 @@
 
 use crate::error::DecideError;
 use crate::request::Request;
+use crate::table::narrowed;
 use crate::worker::{Worker, WorkerKey, WorkerTable};
 
 /// The eligible rows of one decision.
@@ -64,10 +65,7 @@ pub(crate) fn pin(request: &Request<'_>) -> Option<WorkerKey> {
 /// The rows of the affinity target among `rows`, which are sorted, or all of them where there is none.
 pub(crate) fn narrow_to_target<'a>(table: &WorkerTable, request: &Request<'_>, rows: &'a [u32]) -> &'a [u32] {
     let Some(target) = request.affinity else { return rows };
-    let target = table.rows_of(target.worker, target.rank);
-    let first = rows.partition_point(|row| *row < target.start);
-    let end = rows.partition_point(|row| *row < target.end);
-    rows.get(first..end).filter(|rows| !rows.is_empty()).unwrap_or(rows)
+    narrowed(&table.rows_of(target.worker, target.rank), rows)
 }
 
 fn pinned(table: &WorkerTable, request: &Request<'_>, pin: WorkerKey) -> Result<u32, DecideError> {

@@ -45,6 +45,15 @@ pub enum DecideError {
 }
 
 impl DecideError {
+    /// The outcome of the policy's fault; none where no policy failed.
+    #[must_use]
+    pub const fn outcome(&self) -> Option<Outcome> {
+        match self {
+            Self::Refused { outcome, .. } => Some(*outcome),
+            _ => None,
+        }
+    }
+
     /// The error's name in reports and metrics: Dynamo's in kebab case, or the fault's outcome.
     #[must_use]
     pub const fn name(&self) -> &'static str {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pointsman_sandbox::{Fault, Outcome};
+use pointsman_sandbox::Outcome;
 
 use crate::candidates::{Candidates, Needs, Projection};
 use crate::eligibility::{self, Eligible};
@@ -251,11 +251,11 @@ impl State {
         match policy.decide(&candidates, rows, None) {
             Ok(answer) => self.decision(partition, request, answer, Outcome::Ok),
             Err(Failure { then, faults }) => {
-                for StageFault { stage, instance, fault } in &faults {
-                    if let Some(count) = self.counts.faults.get_mut(fault.outcome as usize) {
+                for fault in &faults {
+                    if let Some(count) = self.counts.faults.get_mut(fault.fault.outcome as usize) {
                         *count += 1;
                     }
-                    tracing::warn!(instance, %stage, outcome = %fault.outcome, message = fault.message, "a policy failed");
+                    fault.log();
                 }
                 self.after_failure(partition, request, then, faults)
             }
@@ -275,9 +275,7 @@ impl State {
             (Then::FallBack, Some(first)) if self.fallback.is_some() => {
                 self.fall_back(partition, request, first.fault.outcome)
             }
-            (_, Some(StageFault { stage, instance, fault: Fault { outcome, message } })) => {
-                Err(DecideError::Refused { outcome, stage, instance, message })
-            }
+            (_, Some(first)) => Err(first.into()),
         }
     }
 

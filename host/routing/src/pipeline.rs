@@ -7,6 +7,7 @@ use pointsman_sandbox::{Fault, Outcome};
 
 use crate::candidates::Needs;
 use crate::config::{FaultAction, OnFault};
+use crate::error::DecideError;
 use crate::guest::Guest;
 use crate::table::{Packed, Rows, Source};
 use crate::vocabulary::{Plan, Plans, Stage, Vocabulary};
@@ -88,6 +89,20 @@ pub(crate) struct StageFault {
     pub(crate) fault: Fault,
 }
 
+impl StageFault {
+    /// Tells the operator.
+    pub(crate) fn log(&self) {
+        let Self { stage, instance, fault: Fault { outcome, message } } = self;
+        tracing::warn!(instance, %stage, %outcome, message, "a policy failed");
+    }
+}
+
+impl From<StageFault> for DecideError {
+    fn from(StageFault { stage, instance, fault: Fault { outcome, message } }: StageFault) -> Self {
+        Self::Refused { outcome, stage, instance, message }
+    }
+}
+
 /// What follows where a policy gave no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
@@ -155,6 +170,11 @@ impl Pipeline {
         let scorers = self.scorers.iter().filter_map(plans).map(|plans| &plans.score);
         let picker = self.picker.iter().filter_map(plans).map(|plans| &plans.pick);
         filters.chain(scorers).chain(picker)
+    }
+
+    /// The guest of a policy of one component.
+    pub(crate) fn guest(&self) -> Option<&Guest> {
+        self.members.first().map(|member| &member.guest)
     }
 
     /// Guests that were built after the first, over all members.
@@ -228,6 +248,29 @@ impl Pipeline {
         if let Some(explanation) = explain.as_deref_mut() {
             explanation.kept.clone_from(&self.scratch.rows);
         }
+        self.decide_among_kept(source, fuel, explain)
+    }
+
+    /// Asks the policy's one filter alone about `rows`; [`Self::kept`] then holds those that it keeps.
+    pub(crate) fn filter_alone(&mut self, source: &impl Source, rows: Rows<'_>) -> Result<(), StageFault> {
+        self.scratch.rows.clear();
+        rows.map(&mut self.scratch.rows, |row| row);
+        self.keep(source, 0).map_err(|fault| self.stage_fault(0, Stage::Filter, fault))
+    }
+
+    /// Decides among `rows`, which the filters kept already.
+    pub(crate) fn decide_filtered(&mut self, source: &impl Source, rows: Rows<'_>) -> Result<Answer, Failure> {
+        self.scratch.rows.clear();
+        rows.map(&mut self.scratch.rows, |row| row);
+        self.decide_among_kept(source, None, None)
+    }
+
+    fn decide_among_kept(
+        &mut self,
+        source: &impl Source,
+        mut fuel: Option<u64>,
+        explain: Option<&mut Explanation>,
+    ) -> Result<Answer, Failure> {
         self.score(source, &mut fuel, explain)?;
         let row = self.pick(source, &mut fuel)?;
         let Scratch { rows, costs, .. } = &self.scratch;

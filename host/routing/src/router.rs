@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::config::{Instance, InstanceKind, LimitsPatch, OnFault, Overrides, PartitionKeyRef, PolicyConfig, Selected};
 use crate::error::RouterError;
 use crate::guest::Guest;
+use crate::hosted::HostedPolicy;
 use crate::partition::Partition;
 use crate::pipeline::{Member, Pipeline, StageMode};
 use crate::registry::{DEFAULT, Provider, Registry, listed, type_name};
@@ -323,16 +324,37 @@ impl Router {
     /// As [`Self::partition`].
     pub fn check_instance(&self, name: &str, role: Role) -> Result<(), RouterError> {
         let instance = self.instance("the check", name)?;
-        self.build_pipeline(instance, &PartitionKey::of_role(role), 16).map(drop)
+        self.build_pipeline(instance, &PartitionKey::of_role(role), 16, &self.router_config).map(drop)
+    }
+
+    /// The policy that serves partitions of that key, over tables that the caller holds; its guests are told `config`.
+    /// Every call builds new guests.
+    ///
+    /// # Errors
+    /// As [`Self::partition`].
+    pub fn hosted(
+        &self,
+        key: &PartitionKey,
+        block_size: u32,
+        config: &RouterConfig,
+    ) -> Result<HostedPolicy, RouterError> {
+        let default = self.default_pipeline(key, block_size, config)?;
+        Ok(match self.selected(key)? {
+            None => HostedPolicy::new(default, None),
+            Some(instance) => HostedPolicy::new(self.build_pipeline(instance, key, block_size, config)?, Some(default)),
+        })
     }
 
     fn build_partition(&self, key: &PartitionKey, block_size: u32) -> Result<Partition, RouterError> {
         let span = tracing::debug_span!("partition", model = key.model, group = key.routing_group, role = %key.role);
         let _entered = span.enter();
-        let default = self.default_pipeline(key, block_size)?;
+        let config = &self.router_config;
+        let default = self.default_pipeline(key, block_size, config)?;
         let (name, policy, fallback) = match self.selected(key)? {
             None => (DEFAULT.to_owned(), default, None),
-            Some(instance) => (instance.name.clone(), self.build_pipeline(instance, key, block_size)?, Some(default)),
+            Some(instance) => {
+                (instance.name.clone(), self.build_pipeline(instance, key, block_size, config)?, Some(default))
+            }
         };
         tracing::debug!(instance = name, "built the partition's policy");
         Ok(Partition::new(key.clone(), block_size, Arc::clone(&self.vocabulary), name, policy, fallback))
@@ -366,9 +388,10 @@ impl Router {
         instance: &Instance,
         key: &PartitionKey,
         block_size: u32,
+        config: &RouterConfig,
     ) -> Result<Pipeline, RouterError> {
         let InstanceKind::Pipeline { filters, scorers, picker } = &instance.kind else {
-            return Ok(Pipeline::single(self.member(instance, key, block_size)?, self.mode));
+            return Ok(Pipeline::single(self.member(instance, key, block_size, config)?, self.mode));
         };
         let mut members: Vec<Member> = Vec::new();
         let mut place = |list: &str, name: &String, stage: Stage| -> Result<usize, RouterError> {
@@ -377,7 +400,7 @@ impl Router {
             let index = match found {
                 Some(index) => index,
                 None => {
-                    members.push(self.member(self.instance(&place, name)?, key, block_size)?);
+                    members.push(self.member(self.instance(&place, name)?, key, block_size, config)?);
                     members.len() - 1
                 }
             };
@@ -395,19 +418,30 @@ impl Router {
         Ok(Pipeline::of(members, filters, scorers, picker))
     }
 
-    fn member(&self, instance: &Instance, key: &PartitionKey, block_size: u32) -> Result<Member, RouterError> {
+    fn member(
+        &self,
+        instance: &Instance,
+        key: &PartitionKey,
+        block_size: u32,
+        config: &RouterConfig,
+    ) -> Result<Member, RouterError> {
         let mut limits: Limits = instance.limits.resolve();
         limits.deadline_us = self.deadline_us.unwrap_or(limits.deadline_us);
         let partition = self.contract_partition(&instance.name, key, block_size);
-        let guest = self.registry.guest(&self.sandbox, instance, partition, &self.router_config, limits)?;
+        let guest = self.registry.guest(&self.sandbox, instance, partition, config, limits)?;
         Member::new(instance.name.clone(), guest, instance.on_fault, &self.vocabulary)
             .map_err(|message| provider_error(&instance.name, &type_name(&instance.kind), message))
     }
 
-    fn default_pipeline(&self, key: &PartitionKey, block_size: u32) -> Result<Pipeline, RouterError> {
+    fn default_pipeline(
+        &self,
+        key: &PartitionKey,
+        block_size: u32,
+        config: &RouterConfig,
+    ) -> Result<Pipeline, RouterError> {
         let policy = native::native::<dynamo_default_cost_fn::DynamoDefaultCostFn>();
         let partition = self.contract_partition(DEFAULT, key, block_size);
-        let guest = native::NativePolicy::configure(&policy, &partition, &self.router_config, "{}")
+        let guest = native::NativePolicy::configure(&policy, &partition, config, "{}")
             .map_err(|message| provider_error(DEFAULT, DEFAULT, message))?;
         let member = Member::new(DEFAULT.to_owned(), Guest::Native(guest), OnFault::default(), &self.vocabulary)
             .map_err(|message| provider_error(DEFAULT, DEFAULT, message))?;

@@ -19,6 +19,7 @@ pub(crate) trait Source {
     fn place<'a>(&'a self, _rows: Rows<'_>, _buffer: &'a mut Vec<Placed>) -> &'a [Placed] {
         &[]
     }
+
     /// Appends the signal of each of `rows` to `out`. Never asked for the cost.
     fn column(&self, signal: SignalId, rows: Rows<'_>, placed: &[Placed], out: &mut Vec<f64>);
     /// The number that stands for a row.
@@ -36,9 +37,9 @@ pub(crate) struct Placed {
     pub(crate) overlap: u32,
 }
 
-/// The rows of a call, as rows of the source, ascending.
+/// The rows of a call, as rows of the table, ascending.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Rows<'a> {
+pub enum Rows<'a> {
     /// The first so many.
     All(u32),
     /// These.
@@ -46,7 +47,10 @@ pub(crate) enum Rows<'a> {
 }
 
 impl Rows<'_> {
-    pub(crate) fn len(&self) -> usize {
+    /// How many there are.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "no call is made without a row")]
+    pub fn len(&self) -> usize {
         match self {
             Self::All(rows) => *rows as usize,
             Self::Some(rows) => rows.len(),
@@ -62,7 +66,7 @@ impl Rows<'_> {
     }
 
     /// Appends `value(row)` for each row, in order. One loop for each form, so that both know their length.
-    pub(crate) fn map<T>(&self, out: &mut Vec<T>, value: impl Fn(u32) -> T) {
+    pub fn map<T>(&self, out: &mut Vec<T>, value: impl Fn(u32) -> T) {
         match self {
             Self::All(rows) => out.extend((0..*rows).map(value)),
             Self::Some(rows) => out.extend(rows.iter().map(|row| value(*row))),
@@ -99,6 +103,13 @@ pub(crate) fn affinity_among(target: Option<Range<u32>>, rows: Rows<'_>) -> (f64
         }
     };
     if count == 0 { (missing(), 0.0) } else { (f64::from(first), count as f64) }
+}
+
+/// Those of `rows`, which ascend, that lie in the target; all of them where none does.
+pub(crate) fn narrowed<'a>(target: &Range<u32>, rows: &'a [u32]) -> &'a [u32] {
+    let first = rows.partition_point(|row| *row < target.start);
+    let end = rows.partition_point(|row| *row < target.end);
+    rows.get(first..end).filter(|rows| !rows.is_empty()).unwrap_or(rows)
 }
 
 /// The arguments of one call, kept from decision to decision.

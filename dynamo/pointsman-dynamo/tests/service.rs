@@ -1,0 +1,266 @@
+//! The binary over HTTP: Dynamo's selection service with policies of type `wasm`.
+//!
+//! The service always listens on 0.0.0.0. Each test therefore runs again in a network namespace of its own, with the
+//! service and its client in it.
+
+mod common;
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use common::{NAMESPACE, component, policy_file};
+use serde_json::{Value, json};
+
+const BLOCK_SIZE: u64 = 16;
+/// How many requests the native plugin and the component are compared over.
+const REQUESTS: u64 = 10_000;
+
+/// Runs the test of that name again in a network namespace; true where it is in one.
+fn inside(test: &str, fixtures: &[&str]) -> bool {
+    if std::env::var_os(NAMESPACE).is_some() {
+        return true;
+    }
+    fixtures.iter().for_each(|fixture| drop(component(fixture)));
+    let again = std::env::current_exe().unwrap();
+    let namespace = |command: &str| {
+        let mut unshare = Command::new("unshare");
+        unshare
+            .args(["-rn", "sh", "-c", command])
+            .arg(&again)
+            .args(["--exact", test, "--nocapture"])
+            .env(NAMESPACE, "1");
+        unshare.output()
+    };
+    let refused = |reason: &str| -> ! {
+        panic!(
+            "the service listens on 0.0.0.0, so that its tests run in a network namespace, and this machine grants none: \
+             `unshare -rn` and `ip link set lo up` must work ({reason}); install util-linux and iproute2, and allow \
+             unprivileged user namespaces"
+        )
+    };
+    match namespace("ip link set lo up") {
+        Err(error) => refused(&error.to_string()),
+        Ok(tried) if !tried.status.success() => refused(String::from_utf8_lossy(&tried.stderr).trim()),
+        Ok(_) => {}
+    }
+    let output = namespace(r#"ip link set lo up && exec "$0" "$@""#).unwrap();
+    let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    false
+}
+
+/// The running binary and a client of it.
+struct Service {
+    process: Child,
+    port: u16,
+    client: reqwest::Client,
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+/// The binary with a router-policy file, without the variables that would change what it does.
+fn command(folder: &Path, port: u16, yaml: &str) -> Command {
+    let file = folder.join(format!("policy-{port}.yaml"));
+    std::fs::write(&file, yaml).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pointsman-dynamo"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DYN_") || name == "RUST_LOG") {
+        command.env_remove(name);
+    }
+    command.args(["--log", "warn", "--port", &port.to_string(), "--router-policy-config"]).arg(file);
+    command.env("DYN_ROUTER_USE_KV_EVENTS", "false").current_dir(folder).stderr(Stdio::piped());
+    command
+}
+
+impl Service {
+    /// Starts the service with `workers` workers, 0, 1, 2...
+    async fn start(folder: &Path, port: u16, yaml: &str, workers: u64) -> Self {
+        let process = command(folder, port, yaml).spawn().unwrap();
+        let mut service = Self { process, port, client: reqwest::Client::new() };
+        while service.client.get(service.url("/health")).send().await.is_err() {
+            if service.process.try_wait().unwrap().is_some() {
+                let mut text = String::new();
+                service.process.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+                panic!("the service ended: {text}");
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        for worker in 0..workers {
+            let endpoint = format!("http://127.0.0.1:{}", 9_000 + worker);
+            let body = json!({"worker_id": worker, "model_name": "m", "endpoint": endpoint, "block_size": BLOCK_SIZE});
+            assert_eq!(service.post("/workers", &body).await.0, 201);
+        }
+        service
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port)
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let answer = self.client.post(self.url(path)).json(body).send().await.unwrap();
+        (answer.status().as_u16(), answer.json().await.unwrap())
+    }
+
+    async fn free(&self, id: &str) {
+        let answer = self.client.delete(self.url(&format!("/reservations/{id}"))).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), 200);
+    }
+
+    /// Books `blocks` blocks on a worker.
+    async fn book(&self, worker: u64, id: &str, blocks: u64) {
+        let mut body = prompt(blocks, worker << 32);
+        let more = json!({"selection_id": id, "worker_id": worker, "dp_rank": 0});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        loop {
+            let (status, answer) = self.post("/reservations", &body).await;
+            match status {
+                201 => return,
+                // A worker that was registered just now may not have arrived everywhere.
+                404 => tokio::time::sleep(Duration::from_millis(10)).await,
+                _ => panic!("{status}: {answer}"),
+            }
+        }
+    }
+
+    /// The chosen worker, or the status and Dynamo's words.
+    async fn select(&self) -> Result<u64, (u16, String)> {
+        match self.post("/select", &prompt(4, 1 << 40)).await {
+            (200, answer) => Ok(answer["worker_id"].as_u64().unwrap()),
+            (status, answer) => Err((status, answer["error"].as_str().unwrap().to_owned())),
+        }
+    }
+}
+
+/// A prompt of so many blocks that shares none with a prompt of another `start`.
+fn prompt(blocks: u64, start: u64) -> Value {
+    let tokens: Vec<_> =
+        (0..blocks * BLOCK_SIZE).map(|token| (start.wrapping_mul(2_654_435_761) + token) as u32).collect();
+    json!({"model_name": "m", "token_ids": tokens})
+}
+
+/// Selects and books on one service.
+async fn reserve(service: &Service, body: &Value) -> u64 {
+    let (status, answer) = service.post("/select_and_reserve", body).await;
+    assert_eq!(status, 200, "{answer}");
+    answer["worker_id"].as_u64().unwrap()
+}
+
+#[tokio::test]
+async fn a_component_books_as_dynamos_native_plugin_does() {
+    if !inside("a_component_books_as_dynamos_native_plugin_does", &[]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let name = "dynamo-default-cost-fn";
+    let workers = 8;
+    let native = Service::start(folder.path(), 8_092, &policy_file(name, &json!({})), workers).await;
+    let ours = policy_file("wasm", &json!({ "component": name }));
+    let ours = Service::start(folder.path(), 8_093, &ours, workers).await;
+    // Dynamo draws among equals. Each worker's cost keeps its own remainder by twice the number of workers, so that
+    // there are none: every prompt is a multiple of that many blocks.
+    for worker in 0..workers {
+        for service in [&native, &ours] {
+            service.book(worker, &format!("base-{worker}"), worker + 1).await;
+        }
+    }
+    let mut rng = fastrand::Rng::with_seed(1);
+    let mut running: Vec<String> = Vec::new();
+    let mut chosen = vec![0; workers as usize];
+    for number in 0..REQUESTS {
+        let id = format!("r{number}");
+        let mut body = prompt(2 * workers * rng.u64(1..4), number);
+        body["selection_id"] = json!(id);
+        let (expected, found) = tokio::join!(reserve(&native, &body), reserve(&ours, &body));
+        assert_eq!(found, expected, "request {number}");
+        chosen[found as usize] += 1;
+        running.push(id);
+        if running.len() > 40 {
+            let over = running.swap_remove(rng.usize(0..running.len()));
+            tokio::join!(native.free(&over), ours.free(&over));
+        }
+    }
+    assert!(chosen.iter().all(|requests| *requests > 0), "every worker had its share: {chosen:?}");
+}
+
+#[tokio::test]
+async fn policies_of_users_route_and_their_faults_cost_a_fallback() {
+    if !inside("policies_of_users_route_and_their_faults_cost_a_fallback", &["faulty", "picky"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let picky = json!({"component": component("picky"), "parameters": {"most": 1}});
+    let service = Service::start(folder.path(), 8_092, &policy_file("wasm", &picky), 3).await;
+    for (worker, id) in [(0, "a"), (0, "b"), (2, "c")] {
+        service.book(worker, id, 1).await;
+    }
+    assert_eq!(service.select().await, Ok(2), "the busiest of those with one request at most");
+    service.book(1, "d", 1).await;
+    service.book(1, "e", 1).await;
+    service.book(2, "f", 1).await;
+    let (status, error) = service.select().await.unwrap_err();
+    assert_eq!((status, &*error), (503, "all eligible workers were rejected by policy filters"));
+    service.free("f").await;
+    assert_eq!(service.select().await, Ok(2));
+
+    let plenty = json!({"fuel_base": 1_000_000_000_000_u64, "deadline_us": 20_000});
+    for (mode, outcome, limits) in [
+        ("trap", "trap", json!({})),
+        ("spin", "deadline", plenty),
+        ("spin", "out-of-fuel", json!({})),
+        ("memory", "memory", json!({})),
+    ] {
+        let parameters = |on_fault: &str| json!({"component": component("faulty"), "parameters": {"mode": mode}, "limits": limits, "on_fault": on_fault});
+        // The policy takes worker 1, which has one request, and the default worker 0, whose two are small.
+        let lenient = Service::start(folder.path(), 8_093, &policy_file("wasm", &parameters("fallback")), 2).await;
+        let strict = Service::start(folder.path(), 8_094, &policy_file("wasm", &parameters("reject")), 2).await;
+        for service in [&lenient, &strict] {
+            service.book(0, "small", 1).await;
+            service.book(0, "as small", 1).await;
+            service.book(1, "large", 50).await;
+        }
+        for _ in 0..10 {
+            assert_eq!([lenient.select().await, lenient.select().await], [Ok(1), Ok(0)], "{mode}");
+            assert_eq!(strict.select().await, Ok(1), "{mode}");
+            let (status, error) = strict.select().await.unwrap_err();
+            assert!(status == 500 && error.contains(outcome), "{mode}: {status} {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_file_decides_after_a_restart() {
+    if !inside("another_file_decides_after_a_restart", &[]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // A relative path starts at the folder that the process runs in.
+    let yaml = policy_file("wasm", &json!({"component": "policy.wasm"}));
+    // The fewest requests are worker 0's, the fewest tokens worker 1's.
+    for (name, worker) in [("least-loaded", 0), ("thunderagent", 1)] {
+        std::fs::write(folder.path().join("policy.wasm"), pointsman_policies::get(name).unwrap().component).unwrap();
+        let service = Service::start(folder.path(), 8_092, &yaml, 2).await;
+        service.book(0, "large", 50).await;
+        service.book(1, "small", 1).await;
+        service.book(1, "as small", 1).await;
+        assert_eq!(service.select().await, Ok(worker), "{name}");
+    }
+}
+
+#[test]
+fn a_wrong_component_ends_the_start() {
+    if !inside("a_wrong_component_ends_the_start", &[]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let output =
+        command(folder.path(), 8_092, &policy_file("wasm", &json!({"component": "no.wasm"}))).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && text.contains("no.wasm cannot be read"), "{text}");
+}
