@@ -30,7 +30,7 @@ impl HostedTable for Busy {
 
     fn column(&self, signal: Signal, rows: Rows<'_>, out: &mut Vec<f64>) {
         let busy = |row: u32| if signal.name().starts_with("load.") { self.0[row as usize] } else { signal.absent() };
-        out.extend(rows.iter().map(busy));
+        rows.map(out, busy);
     }
 
     fn number(&self, row: u32) -> u32 {
