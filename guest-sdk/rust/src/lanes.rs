@@ -63,8 +63,8 @@ pub(crate) fn blank(costs: &mut Vec<f64>, rows: usize) {
 
 /// Whether every value is finite.
 pub(crate) fn all_finite(values: &[f64]) -> bool {
-    // The difference is 0 for a finite value, else NaN, and a NaN stays in a sum.
-    let add = |sum: f64, value: f64| sum + (value - value);
+    // The product is 0 for a finite value, else NaN, and a NaN stays in a sum.
+    let add = |sum: f64, value: f64| sum + value * 0.0;
     fold(values, 0.0, add, |a, b| a + b) == 0.0
 }
 

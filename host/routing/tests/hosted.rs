@@ -1,5 +1,7 @@
 //! A policy over a table that its caller holds: the same pipeline, the same answers to a fault.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod common;
 
 use std::ops::Range;

@@ -109,7 +109,7 @@ fn weigh_by(costs: &[f64], weights: &mut [f64], exponent: impl Fn(f64) -> f64) {
 /// polynomial of degree 13, whose remainder is below 5e-18.
 fn exp(x: f64) -> f64 {
     /// ln 2 in two parts; the first has so few bits that its product with k is exact.
-    const LN2: [f64; 2] = [0.693_147_180_369_123_816_490, 1.908_214_929_270_587_700_02e-10];
+    const LN2: [f64; 2] = [0.693_147_180_369_123_8, 1.908_214_929_270_587_7e-10];
     /// Adding it rounds to a whole number, which is then in the lowest bits.
     const ROUND: f64 = 6_755_399_441_055_744.0;
     const INVERSE_FACTORIALS: [f64; 14] = [
