@@ -53,7 +53,7 @@ impl Raw {
         linker.define_unknown_imports_as_traps(&component)?;
         let instance = linker.instantiate(&mut store, &component)?;
         let find = |interface: &str, name: &str| {
-            let interface = component.get_export_index(None, &format!("pointsman:policy/{interface}@0.1.0"));
+            let interface = component.get_export_index(None, format!("pointsman:policy/{interface}@0.1.0"));
             interface.and_then(|interface| component.get_export_index(Some(&interface), name))
         };
         let configure = find("policy", "configure").ok_or("the component has no configure")?;
