@@ -35,8 +35,8 @@ fn inside(test: &str, fixtures: &[&str]) -> bool {
     };
     let refused = |reason: &str| -> ! {
         panic!(
-            "the service listens on 0.0.0.0, so that its tests run in a network namespace, and this machine grants none: \
-             `unshare -rn` and `ip link set lo up` must work ({reason}); install util-linux and iproute2, and allow \
+            "the service listens on 0.0.0.0, so that its tests run in a network namespace, and this machine grants \
+             none: `unshare -rn` and `ip link set lo up` must work ({reason}); install util-linux and iproute2, and allow \
              unprivileged user namespaces"
         )
     };
@@ -216,10 +216,15 @@ async fn policies_of_users_route_and_their_faults_cost_a_fallback() {
         ("spin", "out-of-fuel", json!({})),
         ("memory", "memory", json!({})),
     ] {
-        let parameters = |on_fault: &str| json!({"component": component("faulty"), "parameters": {"mode": mode}, "limits": limits, "on_fault": on_fault});
+        let faulty = |on_fault: &str| {
+            let mut parameters = json!({"component": component("faulty"), "parameters": {"mode": mode}});
+            parameters["limits"] = limits.clone();
+            parameters["on_fault"] = json!(on_fault);
+            policy_file("wasm", &parameters)
+        };
         // The policy takes worker 1, which has one request, and the default worker 0, whose two are small.
-        let lenient = Service::start(folder.path(), 8_093, &policy_file("wasm", &parameters("fallback")), 2).await;
-        let strict = Service::start(folder.path(), 8_094, &policy_file("wasm", &parameters("reject")), 2).await;
+        let lenient = Service::start(folder.path(), 8_093, &faulty("fallback"), 2).await;
+        let strict = Service::start(folder.path(), 8_094, &faulty("reject"), 2).await;
         for service in [&lenient, &strict] {
             service.book(0, "small", 1).await;
             service.book(0, "as small", 1).await;
