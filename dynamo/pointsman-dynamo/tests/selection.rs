@@ -300,8 +300,11 @@ fn components_decide_as_dynamos_native_plugins() {
             let mut rng = fastrand::Rng::with_seed(number);
             for turn in 0..REQUESTS / 3 + 1 {
                 let (workers, request) = generated(&mut rng, 40);
-                let [expected, found] = [&native, &ours].map(|policy| select(policy, &workers, &request, block_size));
-                assert_eq!(found, expected, "{name} {parameters}, {role}, request {turn}");
+                let of = |policy| select(policy, &workers, &request, block_size);
+                let found = of(&ours);
+                // Dynamo's default draws among equals, which are rare here: what it ever draws is one of them.
+                let drawn = (0..64).map(|_| of(&native)).any(|expected| expected == found);
+                assert!(drawn, "{name} {parameters}, {role}, request {turn}: {found:?}, not {:?}", of(&native));
             }
         }
     }
