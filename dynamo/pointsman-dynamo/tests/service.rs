@@ -3,6 +3,8 @@
 //! The service always listens on 0.0.0.0. Each test therefore runs again in a network namespace of its own, with the
 //! service and its client in it.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "what the tests share stands outside of them")]
+
 mod common;
 
 use std::io::Read;
@@ -268,4 +270,5 @@ fn a_wrong_component_ends_the_start() {
         command(folder.path(), 8_092, &policy_file("wasm", &json!({"component": "no.wasm"}))).output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && text.contains("no.wasm cannot be read"), "{text}");
+    assert!(text.starts_with("error: ") && text.lines().count() == 1, "one sentence: {text}");
 }

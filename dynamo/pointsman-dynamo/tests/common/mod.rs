@@ -207,7 +207,8 @@ pub fn generated(rng: &mut fastrand::Rng, most: u64) -> (Workers, SchedulingRequ
     }
     if rng.u8(0..4) == 0 {
         let start = rng.u32(0..100);
-        request.shared_cache_hits = Some(SharedCacheHits::from_ranges(vec![start..start + rng.u32(1..200)]));
+        let range = start..start + rng.u32(1..200);
+        request.shared_cache_hits = Some(SharedCacheHits::from_ranges(std::iter::once(range).collect()));
     }
     rules(rng, &mut request, &workers);
     (workers, request)
