@@ -36,7 +36,7 @@ fn group(signal: &str) -> WorkerInputs {
     }
 }
 
-/// Refuses a policy that reads what Dynamo does not have; `metric.` and `label.` names are unknown to the router already.
+/// Refuses a policy that reads what Dynamo does not have. The router refuses `metric.` and `label.` names already.
 pub(crate) fn check(inputs: &Inputs) -> Result<(), String> {
     let stages = [("filter", &inputs.filter), ("score", &inputs.score), ("pick", &inputs.pick)];
     for (stage, reads) in stages {

@@ -1,7 +1,7 @@
 //! Pointsman's policies inside NVIDIA Dynamo's router.
 //!
-//! [`register`] links one worker-selection type, `wasm`, into Dynamo's plugin registry. Any number of policies then come
-//! and go as files, by Dynamo's own router-policy YAML:
+//! [`register`] links one worker-selection type, `wasm`, into Dynamo's plugin registry. Any number of policies then
+//! come and go as files, by Dynamo's own router-policy YAML:
 //!
 //! ```yaml
 //! worker_selection:

@@ -1,6 +1,7 @@
 //! Dynamo's own selection service with the worker-selection type `wasm` linked.
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
@@ -39,8 +40,17 @@ struct Service {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let options = Service::parse();
+async fn main() -> ExitCode {
+    match serve(Service::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve(options: Service) -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(options.log).init();
     let mut config = try_kv_router_config_from_dynamo_env()?;
     config.router_policy_config = options.router_policy_config;
@@ -53,6 +63,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     if let Some(seconds) = options.router_session_affinity_ttl_secs {
         builder = builder.session_affinity(Duration::from_secs(seconds));
     }
-    run_server(options.port, builder.build().await?).await?;
-    Ok(())
+    let ended = run_server(options.port, builder.build().await?).await;
+    ended.map_err(|error| format!("the service on port {} ended: {error}", options.port).into())
 }

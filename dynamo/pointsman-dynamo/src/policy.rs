@@ -72,15 +72,20 @@ impl Seat {
         if self.block_size != block_size {
             self.block_size = block_size;
             if let Ok(guest) = &self.guest {
-                self.guest = self.instance.guest(&self.key, block_size, &self.config).and_then(|new| {
-                    let same = new.inputs() == guest.inputs();
-                    same.then_some(new).ok_or_else(|| {
-                        format!("the policy reads other inputs at block size {block_size}; let it read the same at every one")
-                    })
-                });
+                self.guest = self.rebuilt(guest);
             }
         }
         self.guest.as_mut().map_err(|message| WorkerSelectionPolicyError::failed(message.as_str()))
+    }
+
+    /// A guest for another block size. Dynamo was told before what the policy reads.
+    fn rebuilt(&self, guest: &HostedPolicy) -> Result<HostedPolicy, String> {
+        let block_size = self.block_size;
+        let new = self.instance.guest(&self.key, block_size, &self.config)?;
+        if new.inputs() == guest.inputs() {
+            return Ok(new);
+        }
+        Err(format!("the policy reads other inputs at block size {block_size}; let it read the same at every one"))
     }
 
     /// Whether the filter keeps one row. After a fault it is asked once more in a selection; if it fails again, the

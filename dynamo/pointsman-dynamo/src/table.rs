@@ -46,8 +46,8 @@ impl Numbers {
     }
 }
 
-/// Where the rows of the contract's order lie among Dynamo's candidates. Dynamo's order comes from a hash map, and stays
-/// the same while its workers do: then nothing is sorted again.
+/// Where the rows of the contract's order lie among Dynamo's candidates. Dynamo's order comes from a hash map, and
+/// stays the same while its workers do: then nothing is sorted again.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     /// The workers in Dynamo's order.

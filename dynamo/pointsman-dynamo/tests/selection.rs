@@ -240,10 +240,12 @@ fn a_filter_that_fails_is_asked_once_more_and_stays_a_hard_rule() {
     assert!(answer.is_ok(), "{answer:?}");
     assert_eq!(calls["keep"], 2);
     // A fault of one selection does not reach the next.
-    let policy = of(6, json!("fallback"));
+    let policy = of(9, json!("fallback"));
     assert_eq!(chosen(&policy, &loads), Ok(2));
-    assert!(chosen(&policy, &loads).is_ok());
-    assert_eq!(chosen(&policy, &[9, 9, 3, 4]), Ok(3));
+    let (answer, calls) = crossings(|| chosen(&policy, &loads));
+    assert!([Ok(1), Ok(2), Ok(4)].contains(&answer) && calls["keep"] == 6, "{answer:?} {calls:?}");
+    let (answer, calls) = crossings(|| chosen(&policy, &loads));
+    assert_eq!((answer, calls["keep"], calls["score"]), (Ok(2), 5, 1));
 }
 
 #[test]
@@ -298,8 +300,11 @@ fn components_decide_as_dynamos_native_plugins() {
             let mut rng = fastrand::Rng::with_seed(number);
             for turn in 0..REQUESTS / 3 + 1 {
                 let (workers, request) = generated(&mut rng, 40);
-                let [expected, found] = [&native, &ours].map(|policy| select(policy, &workers, &request, block_size));
-                assert_eq!(found, expected, "{name} {parameters}, {role}, request {turn}");
+                let of = |policy| select(policy, &workers, &request, block_size);
+                let found = of(&ours);
+                // Dynamo's default draws among equals, which are rare here: what it ever draws is one of them.
+                let drawn = (0..64).map(|_| of(&native)).any(|expected| expected == found);
+                assert!(drawn, "{name} {parameters}, {role}, request {turn}: {found:?}, not {:?}", of(&native));
             }
         }
     }

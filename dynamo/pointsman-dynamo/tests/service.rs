@@ -3,6 +3,8 @@
 //! The service always listens on 0.0.0.0. Each test therefore runs again in a network namespace of its own, with the
 //! service and its client in it.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "what the tests share stands outside of them")]
+
 mod common;
 
 use std::io::Read;
@@ -35,8 +37,8 @@ fn inside(test: &str, fixtures: &[&str]) -> bool {
     };
     let refused = |reason: &str| -> ! {
         panic!(
-            "the service listens on 0.0.0.0, so that its tests run in a network namespace, and this machine grants none: \
-             `unshare -rn` and `ip link set lo up` must work ({reason}); install util-linux and iproute2, and allow \
+            "the service listens on 0.0.0.0, so that its tests run in a network namespace, and this machine grants \
+             none: `unshare -rn` and `ip link set lo up` must work ({reason}); install util-linux and iproute2, and allow \
              unprivileged user namespaces"
         )
     };
@@ -216,10 +218,15 @@ async fn policies_of_users_route_and_their_faults_cost_a_fallback() {
         ("spin", "out-of-fuel", json!({})),
         ("memory", "memory", json!({})),
     ] {
-        let parameters = |on_fault: &str| json!({"component": component("faulty"), "parameters": {"mode": mode}, "limits": limits, "on_fault": on_fault});
+        let faulty = |on_fault: &str| {
+            let mut parameters = json!({"component": component("faulty"), "parameters": {"mode": mode}});
+            parameters["limits"] = limits.clone();
+            parameters["on_fault"] = json!(on_fault);
+            policy_file("wasm", &parameters)
+        };
         // The policy takes worker 1, which has one request, and the default worker 0, whose two are small.
-        let lenient = Service::start(folder.path(), 8_093, &policy_file("wasm", &parameters("fallback")), 2).await;
-        let strict = Service::start(folder.path(), 8_094, &policy_file("wasm", &parameters("reject")), 2).await;
+        let lenient = Service::start(folder.path(), 8_093, &faulty("fallback"), 2).await;
+        let strict = Service::start(folder.path(), 8_094, &faulty("reject"), 2).await;
         for service in [&lenient, &strict] {
             service.book(0, "small", 1).await;
             service.book(0, "as small", 1).await;
@@ -262,5 +269,7 @@ fn a_wrong_component_ends_the_start() {
     let output =
         command(folder.path(), 8_092, &policy_file("wasm", &json!({"component": "no.wasm"}))).output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && text.contains("no.wasm cannot be read"), "{text}");
+    let said = text.lines().next_back().unwrap();
+    assert!(!output.status.success() && said.starts_with("error: invalid parameters"), "{text}");
+    assert!(said.contains("no.wasm cannot be read"), "{text}");
 }

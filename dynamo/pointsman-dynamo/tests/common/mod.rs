@@ -175,8 +175,8 @@ pub fn select(
     policy.select_worker(input).map(|selected| selected.worker).map_err(|error| error.to_string())
 }
 
-/// A request over up to `most` workers, with everything that a request may come with. Loads are far enough apart that no
-/// two workers cost the same.
+/// A request over up to `most` workers, with everything that a request may come with. No two ranks have as many active
+/// requests.
 pub fn generated(rng: &mut fastrand::Rng, most: u64) -> (Workers, SchedulingRequest) {
     let mut request = request();
     let mut workers = Workers::new();
@@ -207,7 +207,8 @@ pub fn generated(rng: &mut fastrand::Rng, most: u64) -> (Workers, SchedulingRequ
     }
     if rng.u8(0..4) == 0 {
         let start = rng.u32(0..100);
-        request.shared_cache_hits = Some(SharedCacheHits::from_ranges(vec![start..start + rng.u32(1..200)]));
+        let range = start..start + rng.u32(1..200);
+        request.shared_cache_hits = Some(SharedCacheHits::from_ranges(std::iter::once(range).collect()));
     }
     rules(rng, &mut request, &workers);
     (workers, request)
