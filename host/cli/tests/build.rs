@@ -53,6 +53,18 @@ fn the_component_is_named_after_the_package_in_the_current_folder() {
 }
 
 #[test]
+fn whoever_reads_the_file_while_it_is_built_anew_has_the_old_one_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.wasm");
+    fs::write(&path, "the old one").unwrap();
+    let reader = fs::File::open(&path).unwrap();
+    stdout(&run([Path::new("policy"), Path::new("build"), &crate_of("bare"), Path::new("-o"), &path]));
+    assert_eq!(std::io::read_to_string(reader).unwrap(), "the old one");
+    assert_eq!(inspect(&path, &[])["name"], "most-free-blocks");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+}
+
+#[test]
 fn simd_is_added_to_the_users_own_flags() {
     let here = tempfile::tempdir().unwrap();
     fs::create_dir(here.path().join("src")).unwrap();

@@ -1,6 +1,6 @@
 //! `pointsman policy build`: a Rust crate becomes a component.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pointsman_sandbox::{Artifact, Profile};
 
@@ -29,7 +29,7 @@ impl Build {
             let path = self.output.clone().unwrap_or_else(|| format!("{}.wasm", built.package).into());
             let artifact = Artifact::from_bytes(built.package, built.component.as_slice());
             let policy = small_sandbox()?.load(&artifact, Profile::default())?;
-            std::fs::write(&path, &built.component).map_err(|source| CliError::Write { path: path.clone(), source })?;
+            write_whole(&path, &built.component).map_err(|source| CliError::Write { path: path.clone(), source })?;
             let manifest = policy.manifest();
             output::text(&format!(
                 "{}: policy {} {}, stages {}, {} bytes, sha256:{}",
@@ -43,4 +43,20 @@ impl Build {
         }
         Ok(())
     }
+}
+
+/// Writes beside the path and renames, so that whoever reads the path meanwhile finds the old file or the new one whole.
+fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    if path.exists() && !path.is_file() {
+        // A device or a pipe, which a file must not replace.
+        return std::fs::write(path, bytes);
+    }
+    let mut part = path.as_os_str().to_owned();
+    part.push(format!(".{}.part", std::process::id()));
+    let written = std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path));
+    if written.is_err() {
+        // What failed says why; a part that was never made cannot be removed.
+        let _ = std::fs::remove_file(&part);
+    }
+    written
 }
