@@ -220,10 +220,15 @@ impl Pipeline {
         }
     }
 
-    /// One crossing failed, so that the kept rows are not known: the filter is asked once more, on its own.
-    fn after_fused_fault(&mut self, source: &impl Source, rows: Rows<'_>, fault: Fault) -> Failure {
+    /// Takes `rows` as those that are left.
+    fn start_with(&mut self, rows: Rows<'_>) {
         self.scratch.rows.clear();
         rows.map(&mut self.scratch.rows, |row| row);
+    }
+
+    /// One crossing failed, so that the kept rows are not known: the filter is asked once more, on its own.
+    fn after_fused_fault(&mut self, source: &impl Source, rows: Rows<'_>, fault: Fault) -> Failure {
+        self.start_with(rows);
         let mut faults = vec![self.stage_fault(0, Stage::Select, fault)];
         let then = match self.otherwise(0) {
             Then::FallBack if !self.filters.is_empty() => self.ask_filter_again(source, 0, &mut faults),
@@ -241,8 +246,7 @@ impl Pipeline {
         rows: Rows<'_>,
         mut explain: Option<&mut Explanation>,
     ) -> Result<Answer, Failure> {
-        self.scratch.rows.clear();
-        rows.map(&mut self.scratch.rows, |row| row);
+        self.start_with(rows);
         let mut fuel = None;
         self.filter(source, &mut fuel)?;
         if let Some(explanation) = explain.as_deref_mut() {
@@ -253,15 +257,13 @@ impl Pipeline {
 
     /// Asks the policy's one filter alone about `rows`; [`Self::kept`] then holds those that it keeps.
     pub(crate) fn filter_alone(&mut self, source: &impl Source, rows: Rows<'_>) -> Result<(), StageFault> {
-        self.scratch.rows.clear();
-        rows.map(&mut self.scratch.rows, |row| row);
+        self.start_with(rows);
         self.keep(source, 0).map_err(|fault| self.stage_fault(0, Stage::Filter, fault))
     }
 
     /// Decides among `rows`, which the filters kept already.
     pub(crate) fn decide_filtered(&mut self, source: &impl Source, rows: Rows<'_>) -> Result<Answer, Failure> {
-        self.scratch.rows.clear();
-        rows.map(&mut self.scratch.rows, |row| row);
+        self.start_with(rows);
         self.decide_among_kept(source, None, None)
     }
 
