@@ -4,8 +4,9 @@ use std::error::Error;
 use std::path::Path;
 
 use crate::harness::{Medians, Variant, at_most, compare, figure, head, promises, row};
-use crate::inputs::{Input, Pool, built_in, decide};
+use crate::inputs::{Input, Pool, decide};
 use dynamo_kv_router::{DefaultWorkerSelector, KvRouterConfig};
+use pointsman_parity::pointsman;
 use pointsman_routing::config::PolicyConfig;
 use pointsman_routing::{InstanceSpec, Request, Router, RouterBuilder, Session};
 
@@ -80,7 +81,7 @@ fn session(rounds: usize) -> Result<Medians, Box<dyn Error>> {
     let pool = Pool::new(Input::Sparse, 2);
     let reference = DefaultWorkerSelector::new(Some(KvRouterConfig::default()), "decode");
     let instance = InstanceSpec::new(SESSIONS).parameters(crate::inputs::parameters(SESSIONS)?);
-    let builder = Router::builder().register(SESSIONS, built_in(SESSIONS)?).serve(instance);
+    let builder = Router::builder().register(SESSIONS, pointsman::component(SESSIONS)?).serve(instance);
     let partition = pool.partition(0.0, builder)?;
     let session = Session { id: "session-17", parent_id: Some("session-3"), last: None, trigger: None };
     let variants = vec![
@@ -122,11 +123,11 @@ fn decision(input: Input, temperature: f64, workers: usize, rounds: usize) -> Re
     let reference = DefaultWorkerSelector::new(Some(config.clone()), "decode");
     let plugin = dynamo_custom_policy_builtin::default_policy(config, "decode");
     let native = pool.partition(temperature, Router::builder())?;
-    let one = |builder: RouterBuilder| Ok::<_, Box<dyn Error>>(builder.register(POLICY, built_in(POLICY)?));
+    let one = |builder: RouterBuilder| Ok::<_, Box<dyn Error>>(builder.register(POLICY, pointsman::component(POLICY)?));
     let component = pool.partition(temperature, one(Router::builder())?.serve(InstanceSpec::new(POLICY)))?;
     let booked = pool.partition(temperature, one(Router::builder())?.serve(InstanceSpec::new(POLICY)))?;
     let pipeline = PolicyConfig::parse("pipeline.yaml", Path::new("."), PIPELINE)?;
-    let three = one(Router::builder())?.register(FILTER, built_in(FILTER)?).policy_config(pipeline);
+    let three = one(Router::builder())?.register(FILTER, pointsman::component(FILTER)?).policy_config(pipeline);
     let three = pool.partition(temperature, three)?;
 
     // The fixture has ties, and above 0 each side draws by a generator of its own.

@@ -4,15 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use std::sync::Arc;
 
-use dynamo_kv_router::protocols::{RoutingConstraints, WorkerConfigLike, WorkerId, WorkerWithDpRank};
-use dynamo_kv_router::scheduling::{OverlapSignals, ScheduleMode};
+use dynamo_kv_router::protocols::{WorkerConfigLike, WorkerId, WorkerWithDpRank};
 use dynamo_kv_router::{SchedulingRequest, WorkerLoadProjection, WorkerSelectionInput, WorkerSelector};
 use pointsman_contract::Inputs;
+use pointsman_parity::dynamo::{overlap_signals, plain_request};
 use pointsman_routing::{
-    Load, Partition, PartitionKey, Provider, Request, RouterBuilder, RouterConfig, WorkerConfig, WorkerKey,
-    WorkerOverlap,
+    Load, Partition, PartitionKey, Request, RouterBuilder, RouterConfig, WorkerConfig, WorkerKey, WorkerOverlap,
 };
-use pointsman_sandbox::{Args, Artifact};
+use pointsman_sandbox::Args;
 
 /// Tokens of a KV block.
 pub(crate) const BLOCK_SIZE: u32 = 16;
@@ -175,15 +174,6 @@ impl Case {
     }
 }
 
-/// A built-in policy as a component.
-///
-/// # Errors
-/// Where there is none of that name.
-pub(crate) fn built_in(name: &str) -> Result<Provider, Box<dyn Error>> {
-    let found = pointsman_policies::get(name).ok_or("the built-in policy is missing")?;
-    Ok(Provider::component(Artifact::from_bytes(found.name, found.component)))
-}
-
 /// Parameters with which that built-in policy starts.
 ///
 /// # Errors
@@ -228,22 +218,6 @@ fn overlap(input: Input, worker: usize, rng: &mut fastrand::Rng) -> Option<Worke
 
 fn case(input: Input, loads: &[Busy], rng: &mut fastrand::Rng) -> Case {
     let overlaps: Vec<_> = (0..loads.len()).filter_map(|worker| overlap(input, worker, rng)).collect();
-    let mut signals = OverlapSignals::default();
-    for overlap in &overlaps {
-        let worker = WorkerWithDpRank::from_worker_id(overlap.key.worker);
-        let tiers = &mut signals.tier_overlap_blocks;
-        for (map, blocks) in [
-            (&mut tiers.device, overlap.device_blocks),
-            (&mut tiers.host_pinned, overlap.host_blocks),
-            (&mut tiers.disk, overlap.disk_blocks),
-        ] {
-            if blocks > 0.0 {
-                map.insert(worker, blocks as usize);
-            }
-        }
-        signals.effective_overlap_blocks.insert(worker, overlap.effective_blocks);
-        signals.effective_cached_tokens.insert(worker, overlap.cached_tokens as usize);
-    }
     let worker_loads = (0..).zip(loads).map(|(worker, load)| {
         let projection = WorkerLoadProjection {
             active_prefill_tokens: load.prefill_tokens,
@@ -254,27 +228,10 @@ fn case(input: Input, loads: &[Busy], rng: &mut fastrand::Rng) -> Case {
         (WorkerWithDpRank::from_worker_id(worker), projection)
     });
     let dynamo = SchedulingRequest {
-        mode: ScheduleMode::QueryOnly { request_id: None },
-        token_seq: None,
-        isl_tokens: PROMPT_TOKENS,
-        lora_name: None,
         expected_output_tokens: Some(256),
-        affinity_target: None,
-        pinned_worker: None,
-        allowed_worker_ids: None,
-        routing_constraints: RoutingConstraints::default(),
-        router_config_override: None,
-        track_prefill_tokens: true,
-        priority_jump: 0.0,
-        strict_priority: 0,
-        policy_class: None,
-        session_context: None,
-        overlap: signals,
-        kv_transfer_candidates: None,
-        retain_kv_transfer_chain: false,
-        shared_cache_hits: None,
+        overlap: overlap_signals(&overlaps),
         worker_loads: worker_loads.collect(),
-        resp_tx: None,
+        ..plain_request(PROMPT_TOKENS)
     };
     Case { dynamo, overlaps }
 }

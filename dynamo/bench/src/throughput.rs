@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::harness::{at_least, figure, head, median, promises, row};
-use crate::inputs::{BLOCK_SIZE, Input, Pool, built_in, decide};
+use crate::inputs::{BLOCK_SIZE, Input, Pool, decide};
+use pointsman_parity::pointsman;
 use pointsman_routing::{InstanceSpec, Partition, PartitionKey, Router};
 
 const POLICY: &str = "dynamo-default-cost-fn";
@@ -20,7 +21,10 @@ pub(crate) fn run(rounds: usize) -> Result<(), Box<dyn Error>> {
     let mut worst = f64::INFINITY;
     for workers in [32, 1_024] {
         let pool = Pool::new(Input::Sparse, workers);
-        let router = Router::builder().register(POLICY, built_in(POLICY)?).serve(InstanceSpec::new(POLICY)).build()?;
+        let router = Router::builder()
+            .register(POLICY, pointsman::component(POLICY)?)
+            .serve(InstanceSpec::new(POLICY))
+            .build()?;
         let partitions = (0..PARTITIONS)
             .map(|group| {
                 let key = PartitionKey { routing_group: format!("group-{group}"), ..PartitionKey::default() };

@@ -15,7 +15,7 @@ use dynamo_kv_router::{
     KvRouterConfig, RoutingPartitionRef, SchedulingRequest, WorkerLoadProjection, WorkerSelectionInput,
     WorkerSelectionPolicy, WorkerSelector, WorkerType,
 };
-use pointsman_routing::{Role, RouterConfig, Trigger, WorkerKey};
+use pointsman_routing::{Role, RouterConfig, Trigger, WorkerKey, WorkerOverlap};
 use serde_json::json;
 
 use crate::case::{Ask, Busy, Case};
@@ -216,11 +216,6 @@ impl<'a> World<'a> {
         let loads = self.case.workers.iter().flat_map(|worker| worker.rows());
         let loads = loads.filter_map(|(key, busy)| Some((row(key), projection(busy?, blocks))));
         SchedulingRequest {
-            mode: ScheduleMode::QueryOnly { request_id: None },
-            token_seq: None,
-            isl_tokens: ask.prompt_tokens,
-            lora_name: None,
-            expected_output_tokens: None,
             affinity_target: ask.affinity.map(|target| WorkerAffinityTarget::new(target.worker, target.rank)),
             pinned_worker: ask.exact().map(row),
             allowed_worker_ids: ask.allowed.as_ref().map(|list| list.iter().copied().collect()),
@@ -233,20 +228,43 @@ impl<'a> World<'a> {
                 ..RouterConfigOverride::default()
             }),
             track_prefill_tokens: ask.tracked,
-            priority_jump: 0.0,
-            strict_priority: 0,
-            policy_class: None,
             session_context: session(ask),
-            overlap: overlaps(ask),
-            kv_transfer_candidates: None,
-            retain_kv_transfer_chain: false,
+            overlap: overlap_signals(&ask.overlaps),
             shared_cache_hits: ask
                 .shared
                 .as_ref()
                 .map(|ranges| SharedCacheHits::from_ranges(ranges.iter().map(|(start, end)| *start..*end).collect())),
             worker_loads: loads.collect(),
-            resp_tx: None,
+            ..plain_request(ask.prompt_tokens)
         }
+    }
+}
+
+/// A request of so many prompt tokens that has no rule, and of which nothing else is known.
+#[must_use]
+pub fn plain_request(prompt_tokens: usize) -> SchedulingRequest {
+    SchedulingRequest {
+        mode: ScheduleMode::QueryOnly { request_id: None },
+        token_seq: None,
+        isl_tokens: prompt_tokens,
+        lora_name: None,
+        expected_output_tokens: None,
+        affinity_target: None,
+        pinned_worker: None,
+        allowed_worker_ids: None,
+        routing_constraints: RoutingConstraints::default(),
+        router_config_override: None,
+        track_prefill_tokens: true,
+        priority_jump: 0.0,
+        strict_priority: 0,
+        policy_class: None,
+        session_context: None,
+        overlap: OverlapSignals::default(),
+        kv_transfer_candidates: None,
+        retain_kv_transfer_chain: false,
+        shared_cache_hits: None,
+        worker_loads: Default::default(),
+        resp_tx: None,
     }
 }
 
@@ -263,9 +281,11 @@ const fn projection(busy: Busy, blocks: usize) -> WorkerLoadProjection {
     }
 }
 
-fn overlaps(ask: &Ask) -> OverlapSignals {
+/// The request's overlaps as Dynamo's maps.
+#[must_use]
+pub fn overlap_signals(overlaps: &[WorkerOverlap]) -> OverlapSignals {
     let mut signals = OverlapSignals::default();
-    for overlap in &ask.overlaps {
+    for overlap in overlaps {
         let worker = row(overlap.key);
         let tiers = &mut signals.tier_overlap_blocks;
         for (map, blocks) in [

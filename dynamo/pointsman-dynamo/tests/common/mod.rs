@@ -10,13 +10,13 @@ use std::sync::{Mutex, OnceLock};
 
 use dynamo_kv_router::plugins::RouterPluginRegistry;
 use dynamo_kv_router::protocols::{
-    RoutingConstraints, SharedCacheHits, WorkerAffinityTarget, WorkerConfigLike, WorkerId, WorkerWithDpRank,
+    SharedCacheHits, WorkerAffinityTarget, WorkerConfigLike, WorkerId, WorkerWithDpRank,
 };
-use dynamo_kv_router::scheduling::{OverlapSignals, ScheduleMode};
 use dynamo_kv_router::{
     KvRouterConfig, RoutingPartitionRef, SchedulingRequest, WorkerLoadProjection, WorkerSelectionInput,
     WorkerSelectionPolicy, WorkerSelectionPolicyFactory, WorkerSelector, WorkerType,
 };
+use pointsman_parity::dynamo::plain_request;
 use serde_json::{Value, json};
 
 /// Set where a test runs again in a network namespace, which reaches no registry.
@@ -127,29 +127,7 @@ pub type Workers = HashMap<WorkerId, Worker>;
 
 /// A request without any rule, of 2,048 tokens.
 pub fn request() -> SchedulingRequest {
-    SchedulingRequest {
-        mode: ScheduleMode::QueryOnly { request_id: None },
-        token_seq: None,
-        isl_tokens: 2_048,
-        lora_name: None,
-        expected_output_tokens: None,
-        affinity_target: None,
-        pinned_worker: None,
-        allowed_worker_ids: None,
-        routing_constraints: RoutingConstraints::default(),
-        router_config_override: None,
-        track_prefill_tokens: true,
-        priority_jump: 0.0,
-        strict_priority: 0,
-        policy_class: None,
-        session_context: None,
-        overlap: OverlapSignals::default(),
-        kv_transfer_candidates: None,
-        retain_kv_transfer_chain: false,
-        shared_cache_hits: None,
-        worker_loads: Default::default(),
-        resp_tx: None,
-    }
+    plain_request(2_048)
 }
 
 /// Workers 0, 1, 2... with so many active requests each.
