@@ -8,7 +8,7 @@ use pointsman_sandbox::Outcome;
 
 use crate::error::DecideError;
 use crate::guest::Guest;
-use crate::pipeline::{Answer, Failure, Pipeline, Then};
+use crate::pipeline::{Answer, Failure, Pipeline};
 use crate::table::{Placed, Rows, Source, narrowed};
 use crate::vocabulary::{SignalId, TextId};
 
@@ -115,19 +115,12 @@ impl HostedPolicy {
         table: &impl HostedTable,
         decided: Result<Answer, Failure>,
     ) -> Result<HostedDecision, DecideError> {
-        let Failure { then, faults } = match decided {
-            Ok(Answer { row, cost, .. }) => return Ok(HostedDecision { row, cost, outcome: Outcome::Ok }),
-            Err(failure) => failure,
-        };
-        for fault in &faults {
-            fault.log();
-        }
-        match (then, faults.into_iter().next()) {
-            (Then::Filtered, _) | (_, None) => Err(DecideError::AllEligibleWorkersFiltered),
-            (Then::FallBack, Some(first)) if self.fallback.is_some() => {
-                default_among(self.fallback.as_mut(), table, self.policy.kept(), first.fault.outcome)
+        match decided {
+            Ok(Answer { row, cost, .. }) => Ok(HostedDecision { row, cost, outcome: Outcome::Ok }),
+            Err(failure) => {
+                let outcome = failure.resolve(self.fallback.is_some())?;
+                default_among(self.fallback.as_mut(), table, self.policy.kept(), outcome)
             }
-            (_, Some(first)) => Err(first.into()),
         }
     }
 }

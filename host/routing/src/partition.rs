@@ -7,7 +7,7 @@ use pointsman_sandbox::Outcome;
 use crate::candidates::{Candidates, Needs, Projection};
 use crate::eligibility::{self, Eligible};
 use crate::error::{DecideError, RouterError};
-use crate::pipeline::{Answer, Failure, Pipeline, StageFault, Then};
+use crate::pipeline::{Answer, Pipeline, StageFault};
 use crate::request::Request;
 use crate::reservation::{ReservationId, Reservations};
 use crate::router::PartitionKey;
@@ -250,32 +250,15 @@ impl State {
         };
         match policy.decide(&candidates, rows, None) {
             Ok(answer) => self.decision(partition, request, answer, Outcome::Ok),
-            Err(Failure { then, faults }) => {
-                for fault in &faults {
-                    if let Some(count) = self.counts.faults.get_mut(fault.fault.outcome as usize) {
+            Err(failure) => {
+                for StageFault { fault, .. } in &failure.faults {
+                    if let Some(count) = self.counts.faults.get_mut(fault.outcome as usize) {
                         *count += 1;
                     }
-                    fault.log();
                 }
-                self.after_failure(partition, request, then, faults)
+                let outcome = failure.resolve(self.fallback.is_some())?;
+                self.fall_back(partition, request, outcome)
             }
-        }
-    }
-
-    fn after_failure(
-        &mut self,
-        partition: &Partition,
-        request: &Request<'_>,
-        then: Then,
-        faults: Vec<StageFault>,
-    ) -> Result<Decision, DecideError> {
-        let first = faults.into_iter().next();
-        match (then, first) {
-            (Then::Filtered, _) | (_, None) => Err(DecideError::AllEligibleWorkersFiltered),
-            (Then::FallBack, Some(first)) if self.fallback.is_some() => {
-                self.fall_back(partition, request, first.fault.outcome)
-            }
-            (_, Some(first)) => Err(first.into()),
         }
     }
 

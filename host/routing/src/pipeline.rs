@@ -81,6 +81,19 @@ pub(crate) struct Failure {
     pub(crate) faults: Vec<StageFault>,
 }
 
+impl Failure {
+    /// Tells the operator what went wrong, and says what the caller does: let the native default decide after that
+    /// outcome, where `default` says that there is one, or answer the error.
+    pub(crate) fn resolve(self, default: bool) -> Result<Outcome, DecideError> {
+        self.faults.iter().for_each(StageFault::log);
+        match (self.then, self.faults.into_iter().next()) {
+            (Then::Filtered, _) | (_, None) => Err(DecideError::AllEligibleWorkersFiltered),
+            (Then::FallBack, Some(first)) if default => Ok(first.fault.outcome),
+            (_, Some(first)) => Err(first.into()),
+        }
+    }
+}
+
 /// A fault and where it happened.
 #[derive(Clone, Debug)]
 pub(crate) struct StageFault {
