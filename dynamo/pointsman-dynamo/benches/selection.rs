@@ -5,9 +5,9 @@
 
 #[path = "../tests/common/mod.rs"]
 mod common;
-
-use std::hint::black_box;
-use std::time::Instant;
+#[allow(dead_code, clippy::panic, reason = "it serves the other benches too, and a wrong name there is a bug")]
+#[path = "../../bench/src/harness.rs"]
+mod harness;
 
 use common::{Worker, Workers, policy_file, policy_of, request, select};
 use dynamo_kv_router::plugins::worker_selection::{
@@ -16,10 +16,14 @@ use dynamo_kv_router::plugins::worker_selection::{
 };
 use dynamo_kv_router::protocols::WorkerWithDpRank;
 use dynamo_kv_router::{KvRouterConfig, SchedulingRequest, WorkerLoadProjection, WorkerType};
+use harness::{Variant, figure, head, row};
 use serde_json::json;
 
 const BLOCK_SIZE: u32 = 16;
 const REQUESTS: usize = 16;
+const NATIVE: &str = "native";
+const WASM: &str = "wasm";
+const IN_PICKER: &str = "in-picker";
 
 type Refused = WorkerSelectionPolicyError;
 
@@ -98,59 +102,34 @@ fn case(workers: usize, rng: &mut fastrand::Rng) -> SchedulingRequest {
     request
 }
 
-/// Median nanoseconds a selection of each policy.
-fn interleave(
-    policies: &[WorkerSelectionPolicy],
-    workers: &Workers,
-    cases: &[SchedulingRequest],
-    rounds: usize,
-) -> Vec<f64> {
-    let batch = (200_000 / (workers.len() * 40)).clamp(1, 400);
-    let mut samples = vec![Vec::with_capacity(rounds); policies.len()];
-    for round in 0..rounds + 3 {
-        for (samples, policy) in samples.iter_mut().zip(policies) {
-            let start = Instant::now();
-            for number in 0..batch {
-                let request = &cases[(round + number) % cases.len()];
-                let _ = black_box(select(policy, workers, black_box(request), BLOCK_SIZE));
-            }
-            // The first rounds warm caches and buffers up.
-            if round >= 3 {
-                samples.push(start.elapsed().as_nanos() as f64 / batch as f64);
-            }
-        }
-    }
-    samples
-        .iter_mut()
-        .map(|samples| {
-            samples.sort_unstable_by(f64::total_cmp);
-            samples[samples.len() / 2]
-        })
-        .collect()
-}
-
-/// Prints one row: the first policy's nanoseconds, and each other's with its ratio to that.
-fn compare(name: &str, count: usize, rounds: usize, policies: &[WorkerSelectionPolicy]) {
+/// Prints one row: each policy's ratio to the first, then the nanoseconds of all.
+fn compare(name: &str, count: usize, rounds: usize, policies: &[(&'static str, WorkerSelectionPolicy)]) {
     let mut rng = fastrand::Rng::with_seed(count as u64);
     let workers: Workers = (0..count as u64).map(|id| (id, Worker { ranks: 1, ..Worker::default() })).collect();
     let cases: Vec<_> = (0..REQUESTS).map(|_| case(count, &mut rng)).collect();
     for case in &cases {
-        let chosen: Vec<_> = policies.iter().map(|policy| select(policy, &workers, case, BLOCK_SIZE)).collect();
+        let chosen: Vec<_> = policies.iter().map(|(_, policy)| select(policy, &workers, case, BLOCK_SIZE)).collect();
         assert!(chosen.iter().all(|worker| worker.is_ok() && *worker == chosen[0]), "{name}: {chosen:?}");
     }
-    let medians = interleave(policies, &workers, &cases, rounds);
-    let cells = medians.iter().skip(1).map(|ns| format!("{ns:.0} | {:.2}", ns / medians[0]));
-    println!("| {name} | {count} | {:.0} | {} |", medians[0], cells.collect::<Vec<_>>().join(" | "));
+    let (workers, cases) = (&workers, &cases);
+    let variants = policies.iter().map(|(name, policy)| {
+        Variant::new(name, move |number| select(policy, workers, &cases[number % cases.len()], BLOCK_SIZE))
+    });
+    let batch = (200_000 / (count * 40)).clamp(1, 400);
+    let medians = harness::compare(variants.collect(), rounds, batch);
+    let ratio = |place: usize| policies.get(place).map_or("".to_owned(), |(it, _)| figure(medians.ratio(it, NATIVE)));
+    let nanos = |place: usize| policies.get(place).map_or("".to_owned(), |(it, _)| figure(medians.of(it)));
+    row(&[name.to_owned(), count.to_string(), ratio(1), ratio(2), nanos(0), nanos(1), nanos(2)]);
 }
 
 fn main() {
     let rounds = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(60);
     let wasm = |parameters| policy_of(&policy_file("wasm", &parameters), "default", WorkerType::Aggregated);
-    println!("| policy | workers | native ns | `wasm` ns | ratio | `filter: in-picker` ns | ratio |");
-    println!("|---|---|---|---|---|---|---|");
+    head(&["policy", "workers", "`wasm` / native", "in-picker / native", "native, ns", "`wasm`, ns", "in-picker, ns"]);
     for count in [2, 32, 1_024, 10_000] {
         let native = WorkerSelectionPolicy::reference(KvRouterConfig::default(), "decode");
-        compare("Dynamo's default", count, rounds, &[native, wasm(json!({"component": "dynamo-default-cost-fn"}))]);
+        let component = wasm(json!({"component": "dynamo-default-cost-fn"}));
+        compare("Dynamo's default", count, rounds, &[(NATIVE, native), (WASM, component)]);
     }
     for count in [2, 32, 1_024, 10_000] {
         let by_row = json!({"component": "simple-filter-score-pick", "parameters": {"min_device_overlap_blocks": 0}});
@@ -160,7 +139,7 @@ fn main() {
             "a filter, a scorer and a picker",
             count,
             rounds,
-            &[native_with_filter(), wasm(by_row), wasm(in_picker)],
+            &[(NATIVE, native_with_filter()), (WASM, wasm(by_row)), (IN_PICKER, wasm(in_picker))],
         );
     }
 }
