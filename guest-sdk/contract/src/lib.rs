@@ -6,9 +6,13 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod classifier;
 mod types;
 mod vocabulary;
 
+pub use classifier::{
+    Admission, ClassifierWorker, ErrorClass, Event, Progress, Rejection, Resolution, TargetChange, Ticket, Verdict,
+};
 pub use types::{Inputs, Manifest, Partition, Reads, Role, RouterConfig, Selection, Stages};
 pub use vocabulary::{COST, Fact, Group, Signal, Text, Trigger, is_missing, missing};
 

@@ -3,10 +3,12 @@
 //! The order of the checks decides which error a caller sees, as in Dynamo: a pin outside the allow-list, then anything
 //! else that is wrong with the pin, then what is left for everyone.
 
+use pointsman_admission::WorkerKey;
+
 use crate::error::DecideError;
 use crate::request::Request;
 use crate::table::narrowed;
-use crate::worker::{Worker, WorkerKey, WorkerTable};
+use crate::worker::{Worker, WorkerTable};
 
 /// The eligible rows of one decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

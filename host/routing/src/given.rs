@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use pointsman_admission::WorkerKey;
 use pointsman_contract::{Fact, missing};
 use pointsman_sandbox::{Outcome, Sandbox};
 
@@ -12,7 +13,6 @@ use crate::registry::{Provider, Registry, type_name};
 use crate::router::{InstanceSpec, PartitionKey};
 use crate::table::{Placed, Rows, Source};
 use crate::vocabulary::{Plan, SignalId, Stage, TextId, Vocabulary};
-use crate::worker::WorkerKey;
 use pointsman_contract::{Partition, RouterConfig};
 
 /// A table as a person gives it: what is absent is missing.

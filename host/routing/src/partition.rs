@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use pointsman_admission::WorkerKey;
 use pointsman_sandbox::Outcome;
 
 use crate::candidates::{Candidates, Needs, Projection};
@@ -13,7 +14,7 @@ use crate::reservation::{ReservationId, Reservations};
 use crate::router::PartitionKey;
 use crate::table::Rows;
 use crate::vocabulary::Vocabulary;
-use crate::worker::{Load, WorkerConfig, WorkerKey, WorkerTable};
+use crate::worker::{Load, WorkerConfig, WorkerTable};
 
 /// What was decided for one request. Nothing is booked yet.
 #[derive(Clone, Copy, Debug, PartialEq)]

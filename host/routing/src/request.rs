@@ -1,8 +1,7 @@
 //! What the host knows of one request when it decides.
 
+use pointsman_admission::WorkerKey;
 use pointsman_contract::{RouterConfig, Trigger};
-
-use crate::worker::WorkerKey;
 
 /// One request, as borrowed views of what its owner holds.
 #[derive(Clone, Copy, Debug)]
