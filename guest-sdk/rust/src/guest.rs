@@ -1,10 +1,10 @@
 //! One configured policy, and the order in which its stages run. The component and the native guest are both this.
 
-use pointsman_contract::{Fact, Inputs, Manifest, Reads as Names, Selection, Stages, missing};
+use pointsman_contract::{Fact, Inputs, Manifest, Selection, Stages, missing};
 
 use crate::choose::lowest;
 use crate::lanes::{all_finite, blank};
-use crate::layout::{Layout, Table};
+use crate::layout::{Layout, Places, Table};
 use crate::parameters;
 use crate::view::{Candidates, Request, target};
 use crate::{Policy, PolicyError, Reads, Setup};
@@ -59,23 +59,34 @@ pub(crate) fn manifest<P: Exported>() -> Manifest {
 
 /// What one stage reads, and where it finds it.
 struct Stage {
-    names: Names,
+    reads: Reads,
     /// Where the stage is called alone.
-    alone: Layout,
-    /// Where all stages run in one crossing.
-    together: Layout,
+    alone: Places,
+}
+
+impl Stage {
+    fn new(reads: Reads) -> Self {
+        Self { alone: Places::of([&reads]), reads }
+    }
+
+    const fn alone(&self) -> Layout<'_> {
+        Layout { reads: &self.reads, places: &self.alone }
+    }
+
+    const fn among<'a>(&'a self, places: &'a Places) -> Layout<'a> {
+        Layout { reads: &self.reads, places }
+    }
 }
 
 /// One configured policy, with the buffers of its decisions.
 pub(crate) struct Guest<P> {
     policy: P,
     block_size: u32,
-    inputs: Inputs,
     filter: Stage,
     score: Stage,
     pick: Stage,
-    /// The names of all stages, as `select` is sent them.
-    union: Names,
+    /// What `select` is sent: the names of all stages.
+    union: Places,
     /// What the scorer and the picker read of the union.
     later: Later,
     kept: Vec<bool>,
@@ -111,26 +122,14 @@ impl<P: Exported> Guest<P> {
                 return Err(PolicyError::failed(format!("the {stage} reads `cost`, which is for a picker alone")));
             }
         }
-        let union = union(&[filter.names(), score.names(), pick.names()]);
-        let stage = |reads: Reads| {
-            let names = reads.names();
-            Stage { alone: Layout::new(&reads, &names), together: Layout::new(&reads, &union), names }
-        };
-        let (filter, score, pick) = (stage(filter), stage(score), stage(pick));
-        let some = |stage: &Stage| Some(stage.names.clone()).filter(|names| *names != Names::default());
+        let union = Places::of([&filter, &score, &pick]);
         Ok(Self {
             block_size: setup.partition.block_size,
-            inputs: Inputs {
-                filter: some(&filter),
-                score: some(&score),
-                pick: some(&pick),
-                exclusive_affinity: policy.exclusive_affinity(),
-            },
             later: Later::new(&union, &score, &pick),
             policy,
-            filter,
-            score,
-            pick,
+            filter: Stage::new(filter),
+            score: Stage::new(score),
+            pick: Stage::new(pick),
             union,
             kept: Vec::new(),
             rows: Vec::new(),
@@ -139,43 +138,57 @@ impl<P: Exported> Guest<P> {
         })
     }
 
-    pub(crate) const fn inputs(&self) -> &Inputs {
-        &self.inputs
+    pub(crate) fn inputs(&self) -> Inputs {
+        let some = |stage: &Stage| (stage.reads != Reads::NONE).then(|| stage.reads.names());
+        Inputs {
+            filter: some(&self.filter),
+            score: some(&self.score),
+            pick: some(&self.pick),
+            exclusive_affinity: self.policy.exclusive_affinity(),
+        }
     }
 
     pub(crate) fn keep(&mut self, table: Table<'_>, kept: &mut Vec<bool>) -> Result<(), PolicyError> {
-        table.check(&self.filter.names)?;
+        table.check(&self.filter.alone, 0)?;
         kept.clear();
         kept.resize(table.rows, false);
-        let request = Request::new(table, &self.filter.alone, self.block_size);
-        self.policy.run_filter(&request, &Candidates::new(table, &self.filter.alone, None), kept)
+        let layout = self.filter.alone();
+        let request = Request::new(table, layout, self.block_size);
+        self.policy.run_filter(&request, &Candidates::new(table, layout, None), kept)
     }
 
     pub(crate) fn score(&mut self, table: Table<'_>, costs: &mut Vec<f64>) -> Result<(), PolicyError> {
-        table.check(&self.score.names)?;
+        table.check(&self.score.alone, 0)?;
         blank(costs, table.rows);
-        let request = Request::new(table, &self.score.alone, self.block_size);
-        self.policy.run_scorer(&request, &Candidates::new(table, &self.score.alone, None), costs)
+        let layout = self.score.alone();
+        let request = Request::new(table, layout, self.block_size);
+        self.policy.run_scorer(&request, &Candidates::new(table, layout, None), costs)
     }
 
     pub(crate) fn pick(&mut self, table: Table<'_>) -> Result<u32, PolicyError> {
-        table.check(&self.pick.names)?;
-        let request = Request::new(table, &self.pick.alone, self.block_size);
-        let row = self.policy.run_picker(&request, &Candidates::new(table, &self.pick.alone, None))?;
+        let reads_cost = self.pick.reads.has_cost();
+        table.check(&self.pick.alone, usize::from(reads_cost))?;
+        // The costs are the last column.
+        let costs = table.numbers.split_at(table.numbers.len().saturating_sub(table.rows)).1;
+        let layout = self.pick.alone();
+        let request = Request::new(table, layout, self.block_size);
+        let candidates = Candidates::new(table, layout, reads_cost.then_some(costs));
+        let row = self.policy.run_picker(&request, &candidates)?;
         Ok(u32::try_from(row).unwrap_or(u32::MAX))
     }
 
     /// The whole policy: filter, then scorer on the survivors, then picker on their costs.
     pub(crate) fn select(&mut self, table: Table<'_>) -> Result<Option<Selection>, PolicyError> {
-        table.check(&self.union)?;
+        table.check(&self.union, 0)?;
         let Self { policy, block_size, filter, score, pick, union, later, kept, rows, survivors, costs, .. } = self;
 
         let mut left = table;
         if P::STAGES.filter {
             kept.clear();
             kept.resize(table.rows, false);
-            let request = Request::new(table, &filter.together, *block_size);
-            policy.run_filter(&request, &Candidates::new(table, &filter.together, None), kept)?;
+            let layout = filter.among(union);
+            let request = Request::new(table, layout, *block_size);
+            policy.run_filter(&request, &Candidates::new(table, layout, None), kept)?;
             match kept.iter().filter(|kept| **kept).count() {
                 0 => return Ok(None),
                 all if all == table.rows => {}
@@ -193,8 +206,9 @@ impl<P: Exported> Guest<P> {
 
         if P::STAGES.score {
             blank(costs, left.rows);
-            let request = Request::new(left, &score.together, *block_size);
-            policy.run_scorer(&request, &Candidates::new(left, &score.together, None), costs)?;
+            let layout = score.among(union);
+            let request = Request::new(left, layout, *block_size);
+            policy.run_scorer(&request, &Candidates::new(left, layout, None), costs)?;
             if !all_finite(costs) {
                 let bad = costs.iter().position(|cost| !cost.is_finite()).unwrap_or(0);
                 return Ok(Some(Selection { row: original(bad), cost: costs.get(bad).copied().unwrap_or(f64::NAN) }));
@@ -205,9 +219,9 @@ impl<P: Exported> Guest<P> {
         }
 
         let row = if P::STAGES.pick {
-            let request = Request::new(left, &pick.together, *block_size);
-            let candidates =
-                Candidates::new(left, &pick.together, pick.together.reads_cost.then_some(costs.as_slice()));
+            let layout = pick.among(union);
+            let request = Request::new(left, layout, *block_size);
+            let candidates = Candidates::new(left, layout, pick.reads.has_cost().then_some(costs.as_slice()));
             policy.run_picker(&request, &candidates)?
         } else {
             lowest(costs).unwrap_or(0)
@@ -216,32 +230,15 @@ impl<P: Exported> Guest<P> {
     }
 }
 
-/// The names of several stages, each once, at its first mention, without `cost`.
-fn union(stages: &[Names]) -> Names {
-    fn add(to: &mut Vec<String>, names: &[String]) {
-        for name in names {
-            if name != pointsman_contract::COST && !to.contains(name) {
-                to.push(name.clone());
-            }
-        }
-    }
-    let mut union = Names::default();
-    for names in stages {
-        add(&mut union.facts, &names.facts);
-        add(&mut union.texts, &names.texts);
-        add(&mut union.signals, &names.signals);
-        union.workers |= names.workers;
-    }
-    union
-}
-
 impl Later {
-    fn new(union: &Names, score: &Stage, pick: &Stage) -> Self {
-        let read = |name: &String| score.names.signals.contains(name) || pick.names.signals.contains(name);
-        let fact = |fact: Fact| score.together.fact(fact).or(pick.together.fact(fact));
+    fn new(union: &Places, score: &Reads, pick: &Reads) -> Self {
+        let fact = |fact: Fact| {
+            let place = |reads| Layout { reads, places: union }.fact(fact);
+            place(score).or(place(pick))
+        };
         Self {
-            columns: (0..).zip(&union.signals).filter(|(_, name)| read(name)).map(|(place, _)| place).collect(),
-            workers: score.names.workers || pick.names.workers,
+            columns: union.columns([score, pick]),
+            workers: score.has_workers() || pick.has_workers(),
             affinity: fact(Fact::AffinityFirst).zip(fact(Fact::AffinityRows)),
         }
     }
@@ -255,12 +252,13 @@ impl Survivors {
         kept: &[bool],
         rows: &[usize],
         later: &Later,
-        union: &Names,
+        union: &Places,
     ) -> Table<'a> {
-        let (before, count) = (union.facts.len(), rows.len());
+        let [before, _, signals] = union.counts.map(usize::from);
+        let count = rows.len();
         self.numbers.clear();
         self.numbers.extend(table.numbers.iter().take(before));
-        self.numbers.resize(before + union.signals.len() * count, 0.0);
+        self.numbers.resize(before + signals * count, 0.0);
         for column in &later.columns {
             let (from, to) = (before + column * table.rows, before + column * count);
             let (Some(from), Some(to)) =

@@ -8,45 +8,36 @@ use pointsman_contract::missing;
 
 /// Rows of a chunk.
 const LANES: usize = 16;
+/// Rows of a chunk of what is left: a pool of a few workers is all rest.
+const FEW: usize = 4;
 
-macro_rules! apply {
-    ($(#[$doc:meta])* $name:ident: $($column:ident),+) => {
-        $(#[$doc])*
-        #[inline]
-        pub fn $name(costs: &mut [f64], $($column: &[f64],)+ mut change: impl FnMut(f64, $(apply!(@f64 $column)),+) -> f64) {
-            let rows = costs.len()$(.min($column.len()))+;
-            let (chunks, rest) = costs.split_at_mut(rows).0.as_chunks_mut::<LANES>();
-            $(let $column = $column.split_at(rows).0.as_chunks::<LANES>();)+
-            for (number, chunk) in chunks.iter_mut().enumerate() {
-                $(let Some($column) = $column.0.get(number) else { break };)+
-                for (lane, cost) in chunk.iter_mut().enumerate() {
-                    *cost = change(*cost, $($column[lane]),+);
-                }
-            }
-            for (row, cost) in rest.iter_mut().enumerate() {
-                $(let Some($column) = $column.1.get(row) else { break };)+
-                *cost = change(*cost, $(*$column),+);
-            }
+/// Changes each cost: `change` has it and the values of the same row, one of each column. Rows beyond the shortest list
+/// stay as they are.
+#[inline]
+pub fn apply<const N: usize>(costs: &mut [f64], columns: [&[f64]; N], mut change: impl FnMut(f64, [f64; N]) -> f64) {
+    let rows = columns.iter().fold(costs.len(), |rows, column| rows.min(column.len()));
+    let (costs, columns) = (costs.split_at_mut(rows).0, columns.map(|column| column.split_at(rows).0));
+    let (costs, columns) = chunks::<LANES, N>(costs, columns, &mut change);
+    let (costs, columns) = chunks::<FEW, N>(costs, columns, &mut change);
+    chunks::<1, N>(costs, columns, &mut change);
+}
+
+/// Changes whole chunks of `L` rows; answers the rows that are left. All lists are equally long.
+#[inline(always)]
+fn chunks<'a, 'b, const L: usize, const N: usize>(
+    costs: &'a mut [f64],
+    columns: [&'b [f64]; N],
+    change: &mut impl FnMut(f64, [f64; N]) -> f64,
+) -> (&'a mut [f64], [&'b [f64]; N]) {
+    let (whole, rest) = costs.as_chunks_mut::<L>();
+    let columns = columns.map(|column| column.as_chunks::<L>());
+    let heads = columns.map(|(head, _)| head.split_at(whole.len()).0);
+    for (number, chunk) in whole.iter_mut().enumerate() {
+        for (lane, cost) in chunk.iter_mut().enumerate() {
+            *cost = change(*cost, heads.map(|head| head[number][lane]));
         }
-    };
-    (@f64 $column:ident) => { f64 };
-}
-
-apply! {
-    /// Changes each cost: `change` has it and the value of the same row. Rows beyond the shorter list stay as they are.
-    apply: a
-}
-apply! {
-    /// [`apply`] with two columns.
-    apply2: a, b
-}
-apply! {
-    /// [`apply`] with three columns.
-    apply3: a, b, c
-}
-apply! {
-    /// [`apply`] with four columns.
-    apply4: a, b, c, d
+    }
+    (rest, columns.map(|(_, rest)| rest))
 }
 
 /// Makes the list `rows` long, every value missing.
@@ -111,12 +102,12 @@ mod tests {
         let column = |factor: f64| (0..37).map(|row| f64::from(row) * factor).collect::<Vec<_>>();
         let [a, b, c, d] = [1.0, 100.0, 10_000.0, 1_000_000.0].map(column);
         let mut costs = vec![0.5; 40];
-        apply4(&mut costs, &a, &b, &c, &d, |cost, a, b, c, d| cost + a + b + c + d);
+        apply(&mut costs, [&a, &b, &c, &d], |cost, [a, b, c, d]| cost + a + b + c + d);
         for (row, cost) in costs.iter().enumerate() {
             let expected = if row < 37 { row as f64 * 1_010_101.0 } else { 0.0 };
             assert_eq!(*cost, 0.5 + expected);
         }
-        apply(&mut costs[..3], &a, |_, a| a);
+        apply(&mut costs[..3], [&a], |_, [a]| a);
         assert_eq!(costs[..4], [0.0, 1.0, 2.0, 3.0 * 1_010_101.0 + 0.5]);
     }
 

@@ -1,104 +1,136 @@
 //! Where each declared name lies in what the host sends, resolved once.
 
-use pointsman_contract::{COST, Fact, Reads as Names, Signal, Text};
+use pointsman_contract::{Fact, Signal, Text};
 
 use crate::{PolicyError, Reads};
 
-/// The place of a name that the stage did not declare.
+/// The place of a name that is not sent.
 const NONE: u16 = u16::MAX;
 
-/// What one stage may see of a packed list: a place for each name that it declared.
+/// The order of a packed list: the names of one stage, or those of several, each once, at its first mention.
 #[derive(Debug)]
-pub(crate) struct Layout {
+pub(crate) struct Places {
     facts: [u16; Fact::COUNT],
     texts: [u16; Text::COUNT],
     signals: [u16; Signal::COUNT],
     named_texts: Vec<(String, u16)>,
     named_signals: Vec<(String, u16)>,
-    cost: u16,
-    /// Facts before the first column.
-    before: usize,
-    /// Whether the stage reads `cost`, also where it is no column.
-    pub(crate) reads_cost: bool,
+    /// How many facts, texts and signals are sent.
+    pub(crate) counts: [u16; 3],
     pub(crate) workers: bool,
-    pub(crate) cache: bool,
-    pub(crate) load: bool,
-    pub(crate) session: bool,
 }
 
-fn place(names: &[String], name: &str) -> u16 {
-    names.iter().position(|known| known == name).and_then(|place| u16::try_from(place).ok()).unwrap_or(NONE)
+/// The next place of a kind.
+fn next(count: &mut u16) -> u16 {
+    let place = *count;
+    *count = count.saturating_add(1);
+    place
 }
 
-impl Layout {
-    /// The places of `reads` where the host sends `sent`.
-    pub(crate) fn new(reads: &Reads, sent: &Names) -> Self {
-        let mut layout = Self {
+/// Gives a place to each name that is read and has none.
+fn place(places: &mut [u16], reads: u32, count: &mut u16) {
+    for (bit, slot) in places.iter_mut().enumerate() {
+        if reads & (1 << bit) != 0 && *slot == NONE {
+            *slot = next(count);
+        }
+    }
+}
+
+fn place_named(places: &mut Vec<(String, u16)>, names: &[String], count: &mut u16) {
+    for name in names {
+        if find(places, name).is_none() {
+            places.push((name.clone(), next(count)));
+        }
+    }
+}
+
+fn find(places: &[(String, u16)], name: &str) -> Option<usize> {
+    places.iter().find(|(known, _)| known == name).map(|(_, place)| usize::from(*place))
+}
+
+impl Places {
+    /// What a call of these stages is sent. `cost` comes last, where a stage that is called alone reads it: between
+    /// stages that run together it never crosses.
+    pub(crate) fn of<'a>(stages: impl IntoIterator<Item = &'a Reads>) -> Self {
+        let mut places = Self {
             facts: [NONE; Fact::COUNT],
             texts: [NONE; Text::COUNT],
             signals: [NONE; Signal::COUNT],
-            named_texts: reads.named_texts().iter().map(|name| (name.clone(), place(&sent.texts, name))).collect(),
-            named_signals: reads
-                .named_signals()
-                .iter()
-                .map(|name| (name.clone(), place(&sent.signals, name)))
-                .collect(),
-            cost: if reads.has_cost() { place(&sent.signals, COST) } else { NONE },
-            before: sent.facts.len(),
-            reads_cost: reads.has_cost(),
-            workers: reads.has_workers(),
-            cache: reads.has_all(&Reads::CACHE),
-            load: reads.has_all(&Reads::LOAD),
-            session: reads.has_all(&Reads::SESSION),
+            named_texts: Vec::new(),
+            named_signals: Vec::new(),
+            counts: [0; 3],
+            workers: false,
         };
-        for (slot, fact) in layout.facts.iter_mut().zip(Fact::ALL) {
-            if reads.has_fact(*fact) {
-                *slot = place(&sent.facts, fact.name());
-            }
+        let [facts, texts, signals] = &mut places.counts;
+        for reads in stages {
+            place(&mut places.facts, reads.facts(), facts);
+            place(&mut places.texts, reads.texts(), texts);
+            place(&mut places.signals, reads.signals(), signals);
+            place_named(&mut places.named_texts, reads.named_texts(), texts);
+            place_named(&mut places.named_signals, reads.named_signals(), signals);
+            places.workers |= reads.has_workers();
         }
-        for (slot, text) in layout.texts.iter_mut().zip(Text::ALL) {
-            if reads.has_text(*text) {
-                *slot = place(&sent.texts, text.name());
-            }
-        }
-        for (slot, signal) in layout.signals.iter_mut().zip(Signal::ALL) {
-            if reads.has_signal(*signal) {
-                *slot = place(&sent.signals, signal.name());
-            }
-        }
-        layout
+        places
     }
 
-    pub(crate) fn fact(&self, fact: Fact) -> Option<usize> {
-        taken(self.facts[fact.index()])
-    }
-
-    pub(crate) fn text(&self, text: Text) -> Option<usize> {
-        taken(self.texts[text.index()])
-    }
-
-    pub(crate) fn named_text(&self, name: &str) -> Option<usize> {
-        self.named_texts.iter().find(|(known, _)| known == name).and_then(|(_, place)| taken(*place))
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) -> Option<usize> {
-        taken(self.signals[signal.index()])
-    }
-
-    pub(crate) fn named_signal(&self, name: &str) -> Option<usize> {
-        self.named_signals.iter().find(|(known, _)| known == name).and_then(|(_, place)| taken(*place))
-    }
-
-    pub(crate) fn cost(&self) -> Option<usize> {
-        taken(self.cost)
-    }
-
-    /// Facts before the first column.
-    pub(crate) const fn before(&self) -> usize {
-        self.before
+    /// The columns that any of the stages reads.
+    pub(crate) fn columns(&self, stages: [&Reads; 2]) -> Vec<usize> {
+        let known = Signal::ALL.iter().filter(|signal| stages.iter().any(|reads| reads.has_signal(**signal)));
+        let named = self.named_signals.iter();
+        let named = named.filter(|(name, _)| stages.iter().any(|reads| reads.named_signals().contains(name)));
+        known
+            .filter_map(|signal| taken(self.signals[signal.index()]))
+            .chain(named.map(|(_, place)| usize::from(*place)))
+            .collect()
     }
 }
 
+/// What one stage may see of a packed list: what it reads, where it lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout<'a> {
+    pub(crate) reads: &'a Reads,
+    pub(crate) places: &'a Places,
+}
+
+impl Layout<'_> {
+    #[inline]
+    pub(crate) fn fact(&self, fact: Fact) -> Option<usize> {
+        if self.reads.has_fact(fact) { taken(self.places.facts[fact.index()]) } else { None }
+    }
+
+    pub(crate) fn text(&self, text: Text) -> Option<usize> {
+        if self.reads.has_text(text) { taken(self.places.texts[text.index()]) } else { None }
+    }
+
+    pub(crate) fn named_text(&self, name: &str) -> Option<usize> {
+        if self.reads.named_texts().iter().any(|known| known == name) {
+            find(&self.places.named_texts, name)
+        } else {
+            None
+        }
+    }
+
+    #[inline]
+    pub(crate) fn signal(&self, signal: Signal) -> Option<usize> {
+        if self.reads.has_signal(signal) { taken(self.places.signals[signal.index()]) } else { None }
+    }
+
+    pub(crate) fn named_signal(&self, name: &str) -> Option<usize> {
+        if self.reads.named_signals().iter().any(|known| known == name) {
+            find(&self.places.named_signals, name)
+        } else {
+            None
+        }
+    }
+
+    /// Facts before the first column.
+    #[inline]
+    pub(crate) fn before(&self) -> usize {
+        usize::from(self.places.counts[0])
+    }
+}
+
+#[inline]
 fn taken(place: u16) -> Option<usize> {
     (place != NONE).then_some(usize::from(place))
 }
@@ -138,13 +170,14 @@ impl<'a> Texts<'a> {
 }
 
 impl Table<'_> {
-    /// Refuses a call that does not carry what was declared: only a faulty host sends one.
-    pub(crate) fn check(&self, sent: &Names) -> Result<(), PolicyError> {
-        let numbers = self.rows.checked_mul(sent.signals.len()).and_then(|cells| cells.checked_add(sent.facts.len()));
+    /// Refuses a call that does not carry what was declared, with `further` columns: only a faulty host sends one.
+    pub(crate) fn check(&self, sent: &Places, further: usize) -> Result<(), PolicyError> {
+        let [facts, texts, signals] = sent.counts.map(usize::from);
+        let numbers = self.rows.checked_mul(signals + further).and_then(|cells| cells.checked_add(facts));
         if self.rows == 0
             || numbers != Some(self.numbers.len())
             || (sent.workers && self.workers.len() != self.rows)
-            || sent.texts.len() != self.texts.len()
+            || texts != self.texts.len()
         {
             return Err(PolicyError::failed("the host did not send what the policy declared; report this host"));
         }

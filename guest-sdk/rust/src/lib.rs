@@ -51,6 +51,8 @@ extern crate self as pointsman_sdk;
 mod choose;
 mod error;
 mod guest;
+#[cfg(target_family = "wasm")]
+mod heap;
 pub mod lanes;
 mod layout;
 pub mod log;

@@ -102,7 +102,8 @@ impl<P: Exported> NativePolicy for Native<P> {
         parameters: &str,
     ) -> Result<Box<dyn NativeGuest>, String> {
         let setup = Setup { partition: partition.clone(), router_config: *config };
-        Ok(Box::new(Guest::<P>::configure(&setup, parameters)?))
+        let guest = Guest::<P>::configure(&setup, parameters)?;
+        Ok(Box::new(Configured { inputs: guest.inputs(), guest }))
     }
 }
 
@@ -117,9 +118,15 @@ impl<'a> From<&Call<'a>> for Table<'a> {
     }
 }
 
-impl<P: Exported> NativeGuest for Guest<P> {
+/// A guest, and what it said that it reads.
+struct Configured<P> {
+    guest: Guest<P>,
+    inputs: Inputs,
+}
+
+impl<P: Exported> NativeGuest for Configured<P> {
     fn inputs(&self) -> &Inputs {
-        Self::inputs(self)
+        &self.inputs
     }
 
     fn stages(&self) -> Stages {
@@ -127,19 +134,19 @@ impl<P: Exported> NativeGuest for Guest<P> {
     }
 
     fn keep(&mut self, call: &Call<'_>, kept: &mut Vec<bool>) -> Result<(), String> {
-        Self::keep(self, call.into(), kept).map_err(PolicyError::into)
+        self.guest.keep(call.into(), kept).map_err(PolicyError::into)
     }
 
     fn score(&mut self, call: &Call<'_>, costs: &mut Vec<f64>) -> Result<(), String> {
-        Self::score(self, call.into(), costs).map_err(PolicyError::into)
+        self.guest.score(call.into(), costs).map_err(PolicyError::into)
     }
 
     fn pick(&mut self, call: &Call<'_>) -> Result<u32, String> {
-        Self::pick(self, call.into()).map_err(PolicyError::into)
+        self.guest.pick(call.into()).map_err(PolicyError::into)
     }
 
     fn select(&mut self, call: &Call<'_>) -> Result<Option<Selection>, String> {
-        Self::select(self, call.into()).map_err(PolicyError::into)
+        self.guest.select(call.into()).map_err(PolicyError::into)
     }
 }
 

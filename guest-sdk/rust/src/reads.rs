@@ -110,6 +110,19 @@ impl Reads {
         }
     }
 
+    pub(crate) const fn facts(&self) -> u32 {
+        self.facts
+    }
+
+    pub(crate) const fn texts(&self) -> u32 {
+        self.texts
+    }
+
+    pub(crate) const fn signals(&self) -> u32 {
+        self.signals
+    }
+
+    #[inline]
     pub(crate) fn has_fact(&self, fact: Fact) -> bool {
         self.facts & (1 << fact.index()) != 0
     }
@@ -118,10 +131,12 @@ impl Reads {
         self.texts & (1 << text.index()) != 0
     }
 
+    #[inline]
     pub(crate) fn has_signal(&self, signal: Signal) -> bool {
         self.signals & (1 << signal.index()) != 0
     }
 
+    #[inline]
     pub(crate) fn has_all(&self, other: &Self) -> bool {
         self.facts & other.facts == other.facts
             && self.texts & other.texts == other.texts

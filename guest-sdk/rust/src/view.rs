@@ -4,8 +4,20 @@ use std::ops::Range;
 
 use pointsman_contract::{Fact, Signal, Text, Trigger};
 
-use crate::PolicyError;
 use crate::layout::{Layout, Table};
+use crate::{PolicyError, Reads};
+
+#[cold]
+#[inline(never)]
+fn undeclared_fact(fact: Fact) -> PolicyError {
+    undeclared("fact", fact.name())
+}
+
+#[cold]
+#[inline(never)]
+fn undeclared_signal(signal: Signal) -> PolicyError {
+    undeclared("signal", signal.name())
+}
 
 #[cold]
 fn undeclared(kind: &str, name: &str) -> PolicyError {
@@ -23,12 +35,12 @@ fn present(value: f64) -> Option<f64> {
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     table: Table<'a>,
-    layout: &'a Layout,
+    layout: Layout<'a>,
     block_size: u32,
 }
 
 impl<'a> Request<'a> {
-    pub(crate) const fn new(table: Table<'a>, layout: &'a Layout, block_size: u32) -> Self {
+    pub(crate) const fn new(table: Table<'a>, layout: Layout<'a>, block_size: u32) -> Self {
         Self { table, layout, block_size }
     }
 
@@ -65,11 +77,12 @@ impl<'a> Request<'a> {
         }
     }
 
+    #[inline]
     fn number(&self, fact: Fact) -> Result<f64, PolicyError> {
-        self.layout
-            .fact(fact)
-            .and_then(|place| self.table.numbers.get(place).copied())
-            .ok_or_else(|| undeclared("fact", fact.name()))
+        match self.layout.fact(fact).and_then(|place| self.table.numbers.get(place)) {
+            Some(number) => Ok(*number),
+            None => Err(undeclared_fact(fact)),
+        }
     }
 
     /// Tokens in one KV block. Needs no declaration.
@@ -90,6 +103,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// Where the stage does not read it.
+    #[inline]
     pub fn prompt_tokens(&self) -> Result<f64, PolicyError> {
         self.number(Fact::PromptTokens)
     }
@@ -106,6 +120,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// Where the stage does not read it.
+    #[inline]
     pub fn tracks_prefill_tokens(&self) -> Result<bool, PolicyError> {
         self.number(Fact::TracksPrefillTokens).map(|value| value == 1.0)
     }
@@ -146,6 +161,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// Where the stage does not read it.
+    #[inline]
     pub fn pinned(&self) -> Result<bool, PolicyError> {
         self.number(Fact::Pinned).map(|value| value == 1.0)
     }
@@ -209,7 +225,7 @@ impl<'a> Request<'a> {
     /// # Errors
     /// Where the stage does not read all of it.
     pub fn session_context(&self) -> Result<Option<Session<'a>>, PolicyError> {
-        if !self.layout.session {
+        if !self.layout.reads.has_all(&Reads::SESSION) {
             return Err(PolicyError::failed("session input unavailable"));
         }
         let Some(session_id) = self.session_id()? else {
@@ -274,20 +290,17 @@ impl<'a> Session<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Candidates<'a> {
     table: Table<'a>,
-    layout: &'a Layout,
+    layout: Layout<'a>,
     costs: Option<&'a [f64]>,
 }
 
 impl<'a> Candidates<'a> {
-    /// `costs` is for a picker in one crossing; else they are a column of the table, or none.
-    pub(crate) fn new(table: Table<'a>, layout: &'a Layout, costs: Option<&'a [f64]>) -> Self {
-        let mut candidates = Self { table, layout, costs };
-        if costs.is_none() {
-            candidates.costs = layout.cost().and_then(|place| candidates.at(place));
-        }
-        candidates
+    /// `costs` are there for a picker that reads them.
+    pub(crate) const fn new(table: Table<'a>, layout: Layout<'a>, costs: Option<&'a [f64]>) -> Self {
+        Self { table, layout, costs }
     }
 
+    #[inline]
     fn at(&self, place: usize) -> Option<&'a [f64]> {
         let start = self.layout.before() + place * self.table.rows;
         self.table.numbers.get(start..start + self.table.rows)
@@ -304,8 +317,12 @@ impl<'a> Candidates<'a> {
     ///
     /// # Errors
     /// Where the stage does not read it.
+    #[inline]
     pub fn column(&self, signal: Signal) -> Result<&'a [f64], PolicyError> {
-        self.layout.signal(signal).and_then(|place| self.at(place)).ok_or_else(|| undeclared("signal", signal.name()))
+        match self.layout.signal(signal).and_then(|place| self.at(place)) {
+            Some(column) => Ok(column),
+            None => Err(undeclared_signal(signal)),
+        }
     }
 
     /// The column of a signal by its name, such as `metric.queue-depth`.
@@ -333,7 +350,11 @@ impl<'a> Candidates<'a> {
     /// # Errors
     /// Where the stage does not read them.
     pub fn workers(&self) -> Result<&'a [u32], PolicyError> {
-        if self.layout.workers { Ok(self.table.workers) } else { Err(PolicyError::failed("worker input unavailable")) }
+        if self.layout.reads.has_workers() {
+            Ok(self.table.workers)
+        } else {
+            Err(PolicyError::failed("worker input unavailable"))
+        }
     }
 
     /// The row of that number, none beyond the last.
@@ -408,7 +429,7 @@ impl<'a> Row<'a> {
     /// # Errors
     /// "cache input unavailable" where the stage does not read all of it.
     pub fn cache(&self) -> Result<Cache<'a>, PolicyError> {
-        if self.candidates.layout.cache {
+        if self.candidates.layout.reads.has_all(&Reads::CACHE) {
             Ok(Cache(*self))
         } else {
             Err(PolicyError::failed("cache input unavailable"))
@@ -420,7 +441,11 @@ impl<'a> Row<'a> {
     /// # Errors
     /// "load input unavailable" where the stage does not read all of it.
     pub fn load(&self) -> Result<Load<'a>, PolicyError> {
-        if self.candidates.layout.load { Ok(Load(*self)) } else { Err(PolicyError::failed("load input unavailable")) }
+        if self.candidates.layout.reads.has_all(&Reads::LOAD) {
+            Ok(Load(*self))
+        } else {
+            Err(PolicyError::failed("load input unavailable"))
+        }
     }
 
     /// The multiplier from matching preferred taints; none without preferred taints, with a pin, or where the stage

@@ -123,19 +123,14 @@ impl<C: Component> exported::Guest for C {
     }
 }
 
-fn inputs(inputs: &contract::Inputs) -> types::Inputs {
-    fn reads(reads: Option<&contract::Reads>) -> Option<types::Reads> {
-        reads.cloned().map(|contract::Reads { facts, texts, signals, workers }| types::Reads {
-            facts,
-            texts,
-            signals,
-            workers,
-        })
+fn inputs(inputs: contract::Inputs) -> types::Inputs {
+    fn reads(reads: Option<contract::Reads>) -> Option<types::Reads> {
+        reads.map(|contract::Reads { facts, texts, signals, workers }| types::Reads { facts, texts, signals, workers })
     }
     types::Inputs {
-        filter: reads(inputs.filter.as_ref()),
-        score: reads(inputs.score.as_ref()),
-        pick: reads(inputs.pick.as_ref()),
+        filter: reads(inputs.filter),
+        score: reads(inputs.score),
+        pick: reads(inputs.pick),
         exclusive_affinity: inputs.exclusive_affinity,
     }
 }

@@ -99,7 +99,7 @@ fn range(costs: &[f64]) -> (f64, f64) {
 }
 
 fn weigh_by(costs: &[f64], weights: &mut [f64], exponent: impl Fn(f64) -> f64) {
-    apply(weights, costs, |_, cost| exp(exponent(cost)));
+    apply(weights, [costs], |_, [cost]| exp(exponent(cost)));
 }
 
 /// The exponential of a number that is not above 0, within 2 units in the last place; of a number below -708 that of

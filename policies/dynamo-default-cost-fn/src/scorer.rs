@@ -4,7 +4,7 @@
 //! `costs` holds the cache credit first and the cost afterwards. A term that weighs nothing is left out and its column
 //! not declared: every term is at least 0, so that adding a zero would change no bit.
 
-use pointsman_sdk::lanes::{apply, apply2, apply3, apply4};
+use pointsman_sdk::lanes::apply;
 use pointsman_sdk::prelude::*;
 
 use crate::DynamoDefaultCostFn;
@@ -157,75 +157,84 @@ impl DynamoDefaultCostFn {
             if let Some(credit) = &columns.credit {
                 self.write_credit(credit, first, costs, &blocks);
             }
-            let decode = part(columns.decode, first, costs.len());
+            let [decode, multiplier] = [columns.decode, columns.multiplier].map(|column| part(column, first));
+            let weigh = |cost: f64, multiplier: f64| cost * if multiplier.is_nan() { 1.0 } else { multiplier };
             match &columns.prefill {
-                Some(prefill) => self.add_prefill(prefill, decode, first, costs, &blocks),
-                None if columns.credit.is_some() => apply(costs, decode, |credit, decode| positive(decode - credit)),
-                None => costs.copy_from_slice(decode),
+                Some(prefill) => {
+                    let cost = self.prefill_cost(prefill.prompt, &blocks);
+                    let [active, available] = [prefill.active, prefill.available].map(|column| part(column, first));
+                    match (prefill.cached.map(|column| part(column, first)), columns.requests) {
+                        // The router's own settings: one pass, and done.
+                        (Some(cached), None) => {
+                            apply(costs, [active, available, cached, decode, multiplier], |credit, row| {
+                                let [active, available, cached, decode, multiplier] = row;
+                                weigh(cost(credit, active, available, cached, decode), multiplier)
+                            });
+                            continue;
+                        }
+                        (Some(cached), Some(_)) => apply(costs, [active, available, cached, decode], |credit, row| {
+                            let [active, available, cached, decode] = row;
+                            cost(credit, active, available, cached, decode)
+                        }),
+                        (None, _) => apply(costs, [active, available, decode], |_, [active, available, decode]| {
+                            cost(0.0, active, available, 0.0, decode)
+                        }),
+                    }
+                }
+                None if columns.credit.is_some() => {
+                    apply(costs, [decode], |credit, [decode]| positive(decode - credit))
+                }
+                None => apply(costs, [decode], |_, [decode]| decode),
             }
             if let Some(requests) = columns.requests {
-                add_weighted(costs, self.weights.decode_active_request_weight, part(requests, first, costs.len()));
+                add_weighted(costs, self.weights.decode_active_request_weight, part(requests, first));
             }
-            apply(costs, part(columns.multiplier, first, BLOCK), |cost, multiplier| {
-                cost * if multiplier.is_nan() { 1.0 } else { multiplier }
-            });
+            apply(costs, [multiplier], |cost, [multiplier]| weigh(cost, multiplier));
+        }
+    }
+
+    /// The prefill and decode blocks of a worker, of its cache credit, its load, its cached tokens and its decode blocks.
+    fn prefill_cost(&self, prompt: f64, blocks: impl Fn(f64) -> f64) -> impl Fn(f64, f64, f64, f64, f64) -> f64 {
+        let scale = self.weights.prefill_load_scale;
+        move |credit, active, available, cached, decode| {
+            let tokens = active + positive(prompt - cached) + cached;
+            let tokens = if available == 1.0 { tokens } else { prompt };
+            scale * positive(blocks(tokens) - credit) + decode
         }
     }
 
     /// Writes each worker's cache credit, in blocks.
     fn write_credit(&self, columns: &Credit<'_>, first: usize, credit: &mut [f64], blocks: impl Fn(f64) -> f64) {
         let weights = &self.weights;
-        let device = part(columns.device, first, credit.len());
-        if let Some(decay) = &columns.decay {
-            let active = part(decay.active, first, credit.len());
-            apply2(credit, device, active, |_, device, active| {
-                let excess = blocks(active - decay.least);
-                let decay = 1.0 / (1.0 + weights.overlap_score_credit_decay * (excess / decay.blocks));
-                weights.overlap_score_credit * decay * device
-            });
-        } else {
-            apply(credit, device, |_, device| weights.overlap_score_credit * device);
-        }
-        if let Some(host) = columns.host {
-            add_weighted(credit, weights.host_cache_hit_weight, part(host, first, credit.len()));
-        }
-        if let Some(disk) = columns.disk {
-            add_weighted(credit, weights.disk_cache_hit_weight, part(disk, first, credit.len()));
+        let device = part(columns.device, first);
+        let [host, disk] = [columns.host, columns.disk].map(|column| column.map(|column| part(column, first)));
+        let (host_weight, disk_weight) = (weights.host_cache_hit_weight, weights.disk_cache_hit_weight);
+        let credit0 = weights.overlap_score_credit;
+        match (&columns.decay, host, disk) {
+            // The router's own settings: one pass.
+            (None, Some(host), Some(disk)) => apply(credit, [device, host, disk], |_, [device, host, disk]| {
+                credit0 * device + host_weight * host + disk_weight * disk
+            }),
+            (decay, host, disk) => {
+                match decay {
+                    Some(decay) => apply(credit, [device, part(decay.active, first)], |_, [device, active]| {
+                        let excess = blocks(active - decay.least);
+                        let decay = 1.0 / (1.0 + weights.overlap_score_credit_decay * (excess / decay.blocks));
+                        credit0 * decay * device
+                    }),
+                    None => apply(credit, [device], |_, [device]| credit0 * device),
+                }
+                for (weight, column) in [(host_weight, host), (disk_weight, disk)] {
+                    if let Some(column) = column {
+                        add_weighted(credit, weight, column);
+                    }
+                }
+            }
         }
         if let Some(shared) = columns.shared {
-            apply(credit, part(shared, first, BLOCK), |credit, shared| {
+            apply(credit, [part(shared, first)], |credit, [shared]| {
                 credit + weights.shared_cache_multiplier * if shared.is_nan() { 0.0 } else { shared }
             });
-        }
-    }
-
-    /// Turns each worker's credit, which there is where cached tokens are, into its prefill and decode blocks.
-    fn add_prefill(
-        &self,
-        columns: &Prefill<'_>,
-        decode: &[f64],
-        first: usize,
-        costs: &mut [f64],
-        blocks: impl Fn(f64) -> f64,
-    ) {
-        let (prompt, scale) = (columns.prompt, self.weights.prefill_load_scale);
-        let cost = |active: f64, available: f64, cached: f64, decode: f64, credit: f64| {
-            let tokens = active + positive(prompt - cached) + cached;
-            let tokens = if available == 1.0 { tokens } else { prompt };
-            scale * positive(blocks(tokens) - credit) + decode
-        };
-        let (active, available) =
-            (part(columns.active, first, costs.len()), part(columns.available, first, costs.len()));
-        match columns.cached {
-            Some(cached) => {
-                let cached = part(cached, first, costs.len());
-                apply4(costs, active, available, cached, decode, |credit, active, available, cached, decode| {
-                    cost(active, available, cached, decode, credit)
-                });
-            }
-            None => apply3(costs, active, available, decode, |_, active, available, decode| {
-                cost(active, available, 0.0, decode, 0.0)
-            }),
         }
     }
 }
@@ -238,14 +247,13 @@ impl<'a> Decay<'a> {
     }
 }
 
-/// So many rows of a column from `first` on, or all that are left.
-fn part(column: &[f64], first: usize, rows: usize) -> &[f64] {
-    let rest = column.get(first..).unwrap_or_default();
-    rest.get(..rows).unwrap_or(rest)
+/// The rows of a column from `first` on.
+fn part(column: &[f64], first: usize) -> &[f64] {
+    column.get(first..).unwrap_or_default()
 }
 
 fn add_weighted(to: &mut [f64], weight: f64, column: &[f64]) {
-    apply(to, column, |sum, value| sum + weight * value);
+    apply(to, [column], |sum, [value]| sum + weight * value);
 }
 
 /// `value`, at least 0. A comparison, since `f64::max` calls a function on WebAssembly.

@@ -49,7 +49,7 @@ impl Scorer for WeightedSum {
     fn score(&mut self, _: &Request<'_>, candidates: &Candidates<'_>, costs: &mut [f64]) -> Result<(), PolicyError> {
         costs.fill(0.0);
         for (signal, weight) in SIGNALS.iter().zip(WEIGHTS).take(self.signals) {
-            apply(costs, candidates.column(*signal)?, |cost, value| cost + weight * value);
+            apply(costs, [candidates.column(*signal)?], |cost, [value]| cost + weight * value);
         }
         Ok(())
     }
