@@ -39,10 +39,10 @@
 //! Every [`PolicyError`] goes to the operator's log and is one sentence. A panic is a trap: the host drops the guest,
 //! its state with it, and builds another.
 //!
-//! The crate holds no unsafe code of its own. The bindings that `wit_bindgen::generate!` expands for WebAssembly do, so
-//! the prohibition is for every other target.
+//! Built for WebAssembly, the crate has the component's allocator and the bindings that `wit_bindgen::generate!` expands,
+//! both of which need unsafe code; every other build of it holds none.
 
-#![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
+#![cfg_attr(not(any(target_family = "wasm", test)), forbid(unsafe_code))]
 #![deny(missing_docs)]
 
 // The derive names this crate as its users do.
@@ -51,7 +51,7 @@ extern crate self as pointsman_sdk;
 mod choose;
 mod error;
 mod guest;
-#[cfg(target_family = "wasm")]
+#[cfg(any(target_family = "wasm", test))]
 mod heap;
 pub mod lanes;
 mod layout;
