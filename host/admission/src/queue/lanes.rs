@@ -7,19 +7,12 @@ use rustc_hash::FxHashMap;
 use super::entry::{Lane, Order};
 use crate::WorkerKey;
 
-/// The waiting requests of one class. No lane is empty, and `heads` holds the first request of each lane that is not
-/// parked.
+/// The waiting requests of one class, in order. No lane is empty, and `heads` holds the first request of each lane but
+/// for the parked ones: those whose first request may not go, and for which nothing has changed since.
 #[derive(Default)]
 pub(super) struct Lanes {
-    lanes: FxHashMap<Lane, Waiting>,
+    lanes: FxHashMap<Lane, BTreeSet<Order>>,
     heads: BTreeSet<(Order, Lane)>,
-}
-
-#[derive(Default)]
-struct Waiting {
-    orders: BTreeSet<Order>,
-    /// Its first request was found to have only busy workers, and none of them has changed since.
-    parked: bool,
 }
 
 impl Lanes {
@@ -33,23 +26,22 @@ impl Lanes {
     }
 
     pub(super) fn insert(&mut self, lane: Lane, order: Order) {
-        self.change(lane, |orders| orders.insert(order));
+        self.change(lane, |waiting| waiting.insert(order));
     }
 
     pub(super) fn remove(&mut self, lane: Lane, order: Order) {
-        self.change(lane, |orders| orders.remove(&order));
+        self.change(lane, |waiting| waiting.remove(&order));
     }
 
-    /// Changes a lane. A new first request is looked at afresh.
+    /// Changes a lane. A new first request ends its parking.
     fn change(&mut self, lane: Lane, change: impl FnOnce(&mut BTreeSet<Order>) -> bool) {
         let waiting = self.lanes.entry(lane).or_default();
-        let before = waiting.orders.first().copied();
-        change(&mut waiting.orders);
-        let after = waiting.orders.first().copied();
+        let before = waiting.first().copied();
+        change(waiting);
+        let after = waiting.first().copied();
         if before == after {
             return;
         }
-        waiting.parked = false;
         if let Some(before) = before {
             self.heads.remove(&(before, lane));
         }
@@ -59,35 +51,22 @@ impl Lanes {
         }
     }
 
-    /// Sets the lane of that head aside until it is rechecked.
+    /// Sets the lane of that head aside.
     pub(super) fn park(&mut self, head: (Order, Lane)) {
         self.heads.remove(&head);
-        if let Some(waiting) = self.lanes.get_mut(&head.1) {
-            waiting.parked = true;
-        }
     }
 
-    /// Looks afresh at the lanes that a row may serve.
+    /// Ends the parking of the lanes that a row may serve.
     pub(super) fn recheck(&mut self, row: WorkerKey) {
         for lane in [Lane::Shared, Lane::Worker(row.worker), Lane::Rank(row)] {
-            if let Some(waiting) = self.lanes.get_mut(&lane) {
-                unpark(lane, waiting, &mut self.heads);
-            }
+            let first = self.lanes.get(&lane).and_then(BTreeSet::first);
+            self.heads.extend(first.map(|first| (*first, lane)));
         }
     }
 
-    /// Looks afresh at every lane.
+    /// Ends the parking of every lane.
     pub(super) fn recheck_all(&mut self) {
-        for (lane, waiting) in &mut self.lanes {
-            unpark(*lane, waiting, &mut self.heads);
-        }
-    }
-}
-
-fn unpark(lane: Lane, waiting: &mut Waiting, heads: &mut BTreeSet<(Order, Lane)>) {
-    if std::mem::take(&mut waiting.parked)
-        && let Some(first) = waiting.orders.first()
-    {
-        heads.insert((*first, lane));
+        let firsts = self.lanes.iter().filter_map(|(lane, waiting)| Some((*waiting.first()?, *lane)));
+        self.heads.extend(firsts);
     }
 }
