@@ -14,7 +14,7 @@ use pointsman_admission::{
     Arrival, Bucket, EntryId, Lane, PolicyClass, PolicyQueue, Profile, ProfileSpec, Pushed, RequestTokens, WorkerKey,
 };
 
-const ROUNDS: usize = 41;
+const ROUNDS: usize = 201;
 const COLUMNS: [&str; 5] = ["push", "pop", "cancel", "expire", "recheck and blocked pop"];
 
 fn main() {
@@ -40,7 +40,7 @@ struct Bench {
 
 impl Bench {
     fn new(waiting: usize, lanes: u64) -> Self {
-        let batch = (waiting / 2).min(1_000);
+        let batch = (waiting / 2).min(100);
         let queue = PolicyQueue::new(four_classes());
         let mut bench = Self { queue, lanes, batch, latest: Vec::new(), rng: Rng::with_seed(7) };
         for _ in 0..waiting {
@@ -93,10 +93,10 @@ impl Bench {
         let push = nanos(batch, || self.push_batch(None));
         let mut ids = self.latest.clone();
         self.rng.shuffle(&mut ids);
-        let cancel = nanos(batch, || ids.iter().for_each(|id| drop(self.queue.cancel(*id).unwrap())));
+        let cancel = nanos(batch, || ids.iter().for_each(|id| _ = self.queue.cancel(*id).unwrap()));
         self.push_batch(Some(1.0));
-        let expire = nanos(batch, || (0..batch).for_each(|_| drop(self.queue.expire(2.0).unwrap())));
-        let pop = nanos(batch, || (0..batch).for_each(|_| drop(self.queue.pop(|_, ()| true).unwrap())));
+        let expire = nanos(batch, || (0..batch).for_each(|_| _ = self.queue.expire(2.0).unwrap()));
+        let pop = nanos(batch, || (0..batch).for_each(|_| _ = self.queue.pop(|_, ()| true).unwrap()));
         self.push_batch(None);
         assert!(self.queue.pop(|_, ()| false).is_none());
         let rows: Vec<_> = (0..batch as u64).map(|row| WorkerKey::new(row % self.lanes, 0)).collect();

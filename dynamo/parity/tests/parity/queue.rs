@@ -36,9 +36,9 @@ use crate::harness::number;
 /// Sequences in an ordinary run.
 const CASES: usize = 10_000;
 /// Steps of a sequence, at most.
-const STEPS: usize = 60;
+const STEPS: usize = 40;
 /// Every task of one step has run after so many turns.
-const TURNS: usize = 10;
+const TURNS: usize = 8;
 
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]

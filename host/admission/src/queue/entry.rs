@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 
-use super::refusal::Usage;
 use crate::{ClassId, QueuePolicy, WorkerKey};
 
 /// The number of a waiting request. It is never used again in its queue.
@@ -98,12 +97,6 @@ pub struct Queued<T> {
     pub arrival: Arrival,
     /// What its owner keeps with it.
     pub payload: T,
-}
-
-impl Usage {
-    pub(super) fn of(tokens: RequestTokens) -> Self {
-        Self { requests: 1, prompt_tokens: tokens.prompt, cached_tokens: tokens.cached }
-    }
 }
 
 /// The place of a request in its lane; the least is served first.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::entry::RequestTokens;
 use crate::PolicyClass;
 
 /// What waits in a class.
@@ -16,6 +17,10 @@ pub struct Usage {
 }
 
 impl Usage {
+    pub(super) fn of(tokens: RequestTokens) -> Self {
+        Self { requests: 1, prompt_tokens: tokens.prompt(), cached_tokens: tokens.cached() }
+    }
+
     pub(super) fn add(&mut self, more: Self) {
         self.requests = self.requests.saturating_add(more.requests);
         self.prompt_tokens = self.prompt_tokens.saturating_add(more.prompt_tokens);
@@ -76,7 +81,7 @@ impl fmt::Display for LimitKind {
 /// A class is full.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "policy class `{policy_class}` is full: {current} {kind} wait, {limit} may; try again later or raise the limit"
+    "policy class `{policy_class}` is full: {kind} waiting {current}, limit {limit}; try again later or raise the limit"
 )]
 pub struct QueueRejection {
     /// The class.

@@ -398,7 +398,7 @@ impl Both {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_500, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1_500, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever comes, leaves and changes, both queues refuse, send, cancel and expire the same requests in the same
     /// order, and in the end everything has left.

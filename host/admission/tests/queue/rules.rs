@@ -126,7 +126,7 @@ fn a_full_class_rejects_its_own_requests_alone_and_says_which_limit() {
     let reason = refused(&mut queue, batch, 1);
     assert_eq!(
         reason.to_string(),
-        "policy class `batch` is full: 1 requests wait, 1 may; try again later or raise the limit"
+        "policy class `batch` is full: requests waiting 1, limit 1; try again later or raise the limit"
     );
     push(&mut queue, premium, "premium");
     assert_eq!(queue.len(), 2);
