@@ -5,6 +5,16 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod profile;
+mod queue;
 mod worker_key;
 
+pub use profile::{
+    Bucket, ClassId, PolicyClass, Profile, ProfileError, ProfileFault, ProfilePlace, ProfileSpec, Profiles,
+    QueueLimits, QueuePolicy, RowLoad, UnknownPolicyClass,
+};
+pub use queue::{
+    Arrival, EntryId, Lane, LimitKind, PolicyQueue, Pushed, QueueRejection, Queued, RefusalReason, Refused,
+    RequestTokens, Usage,
+};
 pub use worker_key::WorkerKey;

@@ -90,7 +90,7 @@ impl fmt::Display for Tally {
     }
 }
 
-fn number(variable: &str, default: usize) -> usize {
+pub fn number(variable: &str, default: usize) -> usize {
     std::env::var(variable).map_or(default, |text| text.parse().unwrap())
 }
 

@@ -10,6 +10,7 @@ mod harness;
 mod kit;
 mod pipeline_rules;
 mod plugin;
+mod queue;
 mod registry_rules;
 #[path = "../../../../host/routing/tests/common/mod.rs"]
 mod script;
