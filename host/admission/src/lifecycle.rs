@@ -221,7 +221,7 @@ impl<C: Classifier> Lifecycles<C> {
         match &mut live.phase {
             Phase::Admitted(admission, stage) => {
                 *stage = Stage::Queued;
-                Ok(Submitted::Admitted(admission.clone()))
+                Ok(Submitted::Admitted(beside_pin(admission, request.pin.is_some())))
             }
             Phase::Begun => {
                 live.phase = Phase::Waiting;
@@ -299,7 +299,9 @@ impl<C: Classifier> Lifecycles<C> {
     }
 
     /// Brings everything in line to the classifier, ends deferrals that are due, and ticks where a tick is due. To be
-    /// called after changes, and at [`Self::next_deadline`].
+    /// called after changes, and at [`Self::next_deadline`]: the line grows until then.
+    ///
+    /// A classifier that was rebuilt, and fails again as it learns of the workers, also loses what it was to be told then.
     pub fn run(&mut self, now_ms: f64) {
         self.deliver(now_ms);
         self.expire(now_ms);
@@ -473,16 +475,13 @@ impl<C: Classifier> Lifecycles<C> {
         Some(format!("its policy class {class:?} is neither an explicit class nor a family"))
     }
 
-    fn admit(&mut self, id: LifecycleId, mut admission: Admission) {
+    fn admit(&mut self, id: LifecycleId, admission: Admission) {
         let Some(live) = find(&mut self.live, id) else { return };
-        if live.pinned {
-            admission.target = TargetChange::Keep;
-        }
         if let Phase::Deferred(until) = live.phase {
             self.deferred.remove(&(until, id));
         }
-        live.phase = Phase::Admitted(admission.clone(), Stage::Queued);
-        self.outcomes.push_back(Outcome::Admitted(id, admission));
+        self.outcomes.push_back(Outcome::Admitted(id, beside_pin(&admission, live.pinned)));
+        live.phase = Phase::Admitted(admission, Stage::Queued);
     }
 
     /// A request whose classifier did not do its part ends, or goes on as it came.
@@ -575,4 +574,10 @@ impl Live {
 /// The lifecycle, unless it has ended.
 fn find(live: &mut FxHashMap<Ticket, Live>, id: LifecycleId) -> Option<&mut Live> {
     live.get_mut(&id.ticket()).filter(|live| live.id == id)
+}
+
+/// What an admission says to a request: its pin stays, whatever target the classifier sets.
+fn beside_pin(admission: &Admission, pinned: bool) -> Admission {
+    let target = if pinned { TargetChange::Keep } else { admission.target };
+    Admission { target, ..admission.clone() }
 }
