@@ -399,6 +399,7 @@ impl<C: Classifier> Lifecycles<C> {
 
     fn expire(&mut self, now_ms: f64) {
         while let Some((_, id)) = self.deferred.first().copied().filter(|(until, _)| *until <= Moment(now_ms)) {
+            self.deferred.pop_first();
             self.counts.expired += 1;
             self.hand_back(id, AdmissionError::DeferralExpired { max_ms: self.rules.max_deferral_ms });
         }
@@ -498,7 +499,7 @@ impl<C: Classifier> Lifecycles<C> {
     fn after_fault(&mut self, fault: ClassifierFault) {
         if fault.rebuilt {
             self.fresh = true;
-            while let Some((_, id)) = self.deferred.first().copied() {
+            for (_, id) in std::mem::take(&mut self.deferred) {
                 self.hand_back(id, AdmissionError::ClassifierFailed(fault.message.clone()));
             }
         }
@@ -580,4 +581,30 @@ fn find(live: &mut FxHashMap<Ticket, Live>, id: LifecycleId) -> Option<&mut Live
 fn beside_pin(admission: &Admission, pinned: bool) -> Admission {
     let target = if pinned { TargetChange::Keep } else { admission.target };
     Admission { target, ..admission.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct PassThrough;
+
+    impl Classifier for PassThrough {}
+
+    #[test]
+    fn when_tickets_start_over_none_is_live_twice_and_an_old_lifecycle_stays_ended() {
+        let takes_class = Box::new(|_: &str| true);
+        let rules = LifecycleRules { on_fault: OnFault::Reject, max_deferral_ms: 1000, takes_class };
+        let mut lives = Lifecycles::new(PassThrough, rules, 0.0);
+        let [ended, live] = ["ended", "live"].map(|request_id| lives.begin(request_id).unwrap());
+        lives.abort(ended, None);
+        lives.last_id = u64::from(u32::MAX) + 1;
+        let [again, beyond] = ["again", "beyond"].map(|request_id| lives.begin(request_id).unwrap());
+        assert_eq!(again.ticket(), ended.ticket());
+        assert_eq!(beyond.ticket(), live.ticket() + 1, "the next ticket is live");
+        assert!(!lives.cancel(ended));
+        let refused = lives.submit(Purpose::Serve(ended), ClassifyRequest::default());
+        assert_eq!(refused, Err(AdmissionError::LifecycleEnded(ended)));
+        assert!(lives.cancel(again));
+    }
 }
