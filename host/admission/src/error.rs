@@ -77,19 +77,19 @@ pub enum AdmissionError {
     Cancelled,
 }
 
-/// A limit of a policy class that kept a request out of its queue: the error's details. (Dynamo: `QueueRejection`.)
+/// A class is full: the error's details. (Dynamo: `QueueRejection`.)
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "policy class {policy_class:?} holds {current} of at most {limit} {limit_kind}; try again later or raise its limit"
+    "policy class `{policy_class}` is full: {current} {kind} wait, {limit} may; try again later or raise the limit"
 )]
 pub struct QueueRejection {
-    /// The class's name.
+    /// The class.
     pub policy_class: String,
-    /// What the limit counts.
-    pub limit_kind: LimitKind,
-    /// How much the class held when the request came.
+    /// Which of its limits.
+    pub kind: LimitKind,
+    /// What waits.
     pub current: u64,
-    /// The most that it may hold with the workers of that moment.
+    /// What may wait, by the number of workers.
     pub limit: u64,
 }
 
@@ -99,7 +99,7 @@ pub enum LimitKind {
     /// Queued requests.
     Requests,
     /// Prompt tokens of queued requests.
-    RawIslTokens,
+    PromptTokens,
     /// Cached prompt tokens of queued requests.
     CachedTokens,
 }
@@ -110,7 +110,7 @@ impl LimitKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Requests => "requests",
-            Self::RawIslTokens => "raw_isl_tokens",
+            Self::PromptTokens => "raw_isl_tokens",
             Self::CachedTokens => "cached_tokens",
         }
     }
@@ -276,7 +276,7 @@ mod tests {
     }
 
     fn queue_rejection() -> QueueRejection {
-        QueueRejection { policy_class: "batch".to_owned(), limit_kind: LimitKind::RawIslTokens, current: 9, limit: 8 }
+        QueueRejection { policy_class: "batch".to_owned(), kind: LimitKind::PromptTokens, current: 9, limit: 8 }
     }
 
     #[test]
