@@ -131,8 +131,6 @@ struct Live {
     context_tokens: u32,
     /// Whether a worker has told the context's tokens.
     observed: bool,
-    /// Whether they have grown since the classifier last read them.
-    grown: bool,
 }
 
 #[derive(Debug)]
@@ -149,7 +147,8 @@ pub struct Lifecycles<C> {
     by_request: FxHashMap<String, LifecycleId>,
     line: VecDeque<Task>,
     deferred: BTreeSet<(Moment, LifecycleId)>,
-    grown: Vec<LifecycleId>,
+    /// Those whose tokens have grown since the classifier last read them.
+    grown: BTreeSet<LifecycleId>,
     workers: Vec<ClassifierWorker>,
     /// The classifier has not been told of the workers yet, or was rebuilt since.
     fresh: bool,
@@ -170,7 +169,7 @@ impl<C: Classifier> Lifecycles<C> {
             by_request: FxHashMap::default(),
             line: VecDeque::new(),
             deferred: BTreeSet::new(),
-            grown: Vec::new(),
+            grown: BTreeSet::new(),
             workers: Vec::new(),
             fresh: true,
             next_tick: None,
@@ -202,7 +201,6 @@ impl<C: Classifier> Lifecycles<C> {
             worker: None,
             context_tokens: 0,
             observed: false,
-            grown: false,
         };
         self.live.insert(id.ticket(), live);
         Ok(id)
@@ -260,9 +258,8 @@ impl<C: Classifier> Lifecycles<C> {
     pub fn progress(&mut self, id: LifecycleId, context_tokens: u32) {
         let Some(live) = find(&mut self.live, id) else { return };
         live.observed = true;
-        if live.raise_context(context_tokens) && !live.grown {
-            live.grown = true;
-            self.grown.push(id);
+        if live.raise_context(context_tokens) {
+            self.grown.insert(id);
         }
     }
 
@@ -341,7 +338,6 @@ impl<C: Classifier> Lifecycles<C> {
         }
         self.closed = true;
         self.line.clear();
-        self.grown.clear();
         self.next_tick = None;
     }
 
@@ -357,7 +353,7 @@ impl<C: Classifier> Lifecycles<C> {
     fn classify(&mut self, id: LifecycleId, mut request: ClassifyRequest, now_ms: f64) {
         let Some(live) = find(&mut self.live, id) else { return };
         live.raise_context(request.input_tokens);
-        live.grown = false;
+        self.grown.remove(&id);
         request.request_id.clone_from(&live.request_id);
         request.context_tokens = live.context_tokens;
         self.counts.classified += 1;
@@ -411,8 +407,7 @@ impl<C: Classifier> Lifecycles<C> {
         }
         let mut progress = Vec::new();
         for id in std::mem::take(&mut self.grown) {
-            if let Some(live) = find(&mut self.live, id).filter(|live| live.grown && live.is_classified()) {
-                live.grown = false;
+            if let Some(live) = find(&mut self.live, id).filter(|live| live.is_classified()) {
                 progress.push(Progress { ticket: id.ticket(), context_tokens: live.context_tokens });
             }
         }
@@ -518,6 +513,7 @@ impl<C: Classifier> Lifecycles<C> {
         }
         let Some(live) = self.live.remove(&id.ticket()) else { return false };
         self.by_request.remove(&live.request_id);
+        self.grown.remove(&id);
         if let Phase::Deferred(until) = live.phase {
             self.deferred.remove(&(until, id));
         }

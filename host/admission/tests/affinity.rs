@@ -246,6 +246,33 @@ fn each_use_starts_the_time_again_and_a_look_does_not() {
 }
 
 #[test]
+fn what_renews_a_session_puts_its_expiry_off() {
+    type Renew = fn(&mut SessionAffinity);
+    let renewals: [(&str, Renew); 4] = [
+        ("a request that is over", |table| {
+            let (_, lease) = bound(table, "S", 1.0);
+            table.release(lease, 1.0);
+        }),
+        ("a request that runs", |table| std::mem::forget(bound(table, "S", 1.0))),
+        ("a replica", |table| {
+            table.apply("S", B, BindingVersion { sequence: 900, writer: 2 }, 1.0);
+        }),
+        ("a new binding", |table| {
+            let Ok(Acquired::First(mut lease)) = table.acquire("S", None, |_| false, 0, 1.0) else { panic!("bound") };
+            table.commit(&mut lease, B).unwrap();
+            table.release(lease, 1.0);
+        }),
+    ];
+    for (what, renew) in renewals {
+        let mut table = table(AffinityMode::Soft);
+        bind(&mut table, "S", A, 0.0);
+        renew(&mut table);
+        bind(&mut table, "other", A, TTL_MS);
+        assert!(table.target("S", TTL_MS).is_some(), "{what}: it is there after others have expired");
+    }
+}
+
+#[test]
 fn a_session_whose_worker_has_gone_is_bound_anew() {
     let mut table = table(AffinityMode::Hard);
     let mut old = first(&mut table, "S", 0.0);
