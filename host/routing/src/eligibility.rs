@@ -114,9 +114,13 @@ fn row_is_eligible(table: &WorkerTable, request: &Request<'_>, row: u32) -> bool
 fn eligible_but_for_overload(worker: &Worker, request: &Request<'_>) -> bool {
     let id = worker.config.worker;
     worker.available
-        && contains(request.allowed, id)
-        && contains(request.available, id)
+        && allows(request, id)
         && request.required_taints.iter().all(|taint| worker.config.taints.iter().any(|has| has == taint))
+}
+
+/// Whether the caller's lists let the worker in.
+pub(crate) fn allows(request: &Request<'_>, worker: u64) -> bool {
+    contains(request.allowed, worker) && contains(request.available, worker)
 }
 
 fn contains(list: Option<&[u64]>, worker: u64) -> bool {

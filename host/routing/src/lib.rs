@@ -10,6 +10,7 @@
 pub mod config;
 
 mod active_blocks;
+mod admission;
 mod candidates;
 mod eligibility;
 mod error;
@@ -26,6 +27,7 @@ mod table;
 mod vocabulary;
 mod worker;
 
+pub use admission::{AdmissionController, AdmissionHost, AdmissionOutcome, AdmissionSetup, QueuedRequest, Submission};
 pub use error::{DecideError, RouterError};
 pub use given::{GivenAnswer, GivenPolicy, GivenTable};
 pub use hosted::{HostedDecision, HostedPolicy, HostedTable};

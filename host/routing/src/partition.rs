@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pointsman_admission::WorkerKey;
+use pointsman_admission::{PolicyClass, RowLoad, WorkerKey};
+use pointsman_contract::ClassifierWorker;
 use pointsman_sandbox::Outcome;
 
 use crate::candidates::{Candidates, Needs, Projection};
@@ -177,6 +178,65 @@ impl Partition {
     /// The rows, in order.
     pub fn rows(&self) -> Vec<WorkerKey> {
         self.lock().table.keys.clone()
+    }
+
+    /// How many workers there are, each with all its ranks.
+    pub fn worker_count(&self) -> usize {
+        self.lock().table.workers.len()
+    }
+
+    /// The rows as a request classifier sees them, in order.
+    pub fn classifier_workers(&self) -> Vec<ClassifierWorker> {
+        let table = &self.lock().table;
+        let rows = table.keys.iter().zip(&table.numbers).zip(&table.total_kv_blocks);
+        rows.map(|((key, number), blocks)| ClassifierWorker {
+            number: *number,
+            rank: key.rank,
+            total_kv_blocks: (!blocks.is_nan()).then_some(*blocks as u32),
+        })
+        .collect()
+    }
+
+    /// The number that stands for a row while its worker lives.
+    pub fn number_of(&self, key: WorkerKey) -> Option<u32> {
+        let table = &self.lock().table;
+        table.numbers.get(table.row(key)? as usize).copied()
+    }
+
+    /// The row that a number stands for, while its worker lives.
+    pub fn worker_of(&self, number: u32) -> Option<WorkerKey> {
+        let table = &self.lock().table;
+        table.keys.get(table.row_of_number(number)?).copied()
+    }
+
+    /// Whether the worker is there, with that rank where one is named.
+    pub fn has_target(&self, worker: u64, rank: Option<u32>) -> bool {
+        !self.lock().table.rows_of(worker, rank).is_empty()
+    }
+
+    /// Whether a request of that policy class may go to worker selection now, by the busy thresholds of the class and the
+    /// loads of the rows that may serve the request.
+    pub fn admits(&self, request: &Request<'_>, class: &PolicyClass) -> bool {
+        let state = &mut *self.settled();
+        let exclusive = state.policy.exclusive_affinity();
+        // Without a row that may serve it, selection says what is wrong.
+        let Ok(eligible) = eligibility::eligible(&state.table, request, exclusive, &mut state.rows) else {
+            return true;
+        };
+        let table = &state.table;
+        let load = |row: u32| {
+            let value = |column: &[f64]| column.get(row as usize).copied().unwrap_or_default();
+            let most = value(&table.max_num_batched_tokens);
+            RowLoad {
+                active_prefill_tokens: value(&table.prefill_tokens),
+                max_num_batched_tokens: (!most.is_nan()).then_some(most as u64),
+            }
+        };
+        match eligible {
+            Eligible::All => class.admits((0..table.len() as u32).map(load)),
+            Eligible::Open => class.admits(table.open.iter().map(|row| load(*row))),
+            Eligible::Listed => class.admits(state.rows.iter().map(|row| load(*row))),
+        }
     }
 
     /// Decides which row serves the request. Books nothing.
