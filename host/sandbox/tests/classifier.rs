@@ -282,7 +282,7 @@ fn answer_bytes_bounds_the_resolutions_of_a_call() {
     let flood = "(drop (call $bump (i32.const 8) (i32.mul (i32.const 64) (i32.trunc_f64_u (local.get $now)))))
         (call $list (i32.const 32768) (i32.trunc_f64_u (local.get $now)))";
     let classifier = Classifier { on_event: flood.into(), on_tick: flood.into(), ..Classifier::default() };
-    let each = 64;
+    let each = 72;
     let mut slot = limited(classifier, Limits { answer_bytes: 1_000 * each, ..Limits::default() });
     let mut event = |count| slot.on_event(&EVENT, count).map(|all| all.len()).map_err(|fault| fault.outcome);
     assert_eq!((event(1_000.0), event(1_001.0)), (Ok(1_000), Err(Outcome::BadAnswer)));
