@@ -1,6 +1,7 @@
 //! The records of `wit/policy.wit`, interface `classification`, as plain Rust types with the same names.
 
-/// The host's number of one classified request. It is never used again in its partition.
+/// The host's number of one classified request: no two live requests of a partition share one. Numbers count up, and
+/// start over after the largest.
 pub type Ticket = u32;
 
 /// What a classifier decides about a request.

@@ -259,23 +259,24 @@ impl Text {
 }
 
 impl Fact {
-    /// Who may read it. The rows of a table and its overlaps mean nothing before there is one.
+    /// Who may read it. A classifier reads what Dynamo's `ClassifyRequest` tells; there are no candidates yet.
     #[must_use]
     pub const fn reader(self) -> Reader {
         match self {
             Self::NowMs
             | Self::PromptTokens
             | Self::Blocks
-            | Self::TracksPrefillTokens
-            | Self::ExpectedOutputTokens
-            | Self::PriorityJump
-            | Self::StrictPriority
             | Self::Pinned
             | Self::SessionFinal
             | Self::SessionTrigger => Reader::Both,
-            Self::RouterTemperature | Self::AffinityFirst | Self::AffinityRows | Self::HasTierMatches => {
-                Reader::Selection
-            }
+            Self::TracksPrefillTokens
+            | Self::ExpectedOutputTokens
+            | Self::PriorityJump
+            | Self::StrictPriority
+            | Self::RouterTemperature
+            | Self::AffinityFirst
+            | Self::AffinityRows
+            | Self::HasTierMatches => Reader::Selection,
             Self::IngressMs | Self::ContextTokens | Self::DueMs | Self::SchedulingCostTokens | Self::PinnedWorker => {
                 Reader::Classifier
             }

@@ -3,6 +3,7 @@
 use pointsman_contract::{Fact, Inputs, Manifest, Reads as Names, Selection, Stages, missing};
 
 use crate::choose::lowest;
+use crate::classifier::{Classify, Reactor};
 use crate::lanes::{all_finite, blank};
 use crate::layout::{Layout, Table};
 use crate::parameters;
@@ -15,6 +16,9 @@ pub trait Exported: Policy {
     const VERSION: &'static str;
     /// The stages listed.
     const STAGES: Stages;
+
+    #[doc(hidden)]
+    type Reactor: Reactor<Self>;
 
     #[doc(hidden)]
     fn filter_reads(&self) -> Reads {
@@ -67,7 +71,7 @@ struct Stage {
 }
 
 /// One configured policy, with the buffers of its decisions.
-pub(crate) struct Guest<P> {
+pub(crate) struct Guest<P: Exported> {
     policy: P,
     block_size: u32,
     inputs: Inputs,
@@ -83,6 +87,7 @@ pub(crate) struct Guest<P> {
     rows: Vec<usize>,
     survivors: Survivors,
     costs: Vec<f64>,
+    classify: Classify<P::Reactor>,
 }
 
 /// The part of the union that has to be narrowed to the filter's survivors.
@@ -118,14 +123,17 @@ impl<P: Exported> Guest<P> {
         };
         let (filter, score, pick) = (stage(filter), stage(score), stage(pick));
         let some = |stage: &Stage| Some(stage.names.clone()).filter(|names| *names != Names::default());
+        let mut inputs = Inputs {
+            filter: some(&filter),
+            score: some(&score),
+            pick: some(&pick),
+            exclusive_affinity: policy.exclusive_affinity(),
+            ..Inputs::default()
+        };
         Ok(Self {
             block_size: setup.partition.block_size,
-            inputs: Inputs {
-                filter: some(&filter),
-                score: some(&score),
-                pick: some(&pick),
-                exclusive_affinity: policy.exclusive_affinity(),
-            },
+            classify: Classify::configure(&policy, &mut inputs)?,
+            inputs,
             later: Later::new(&union, &score, &pick),
             policy,
             filter,
@@ -141,6 +149,11 @@ impl<P: Exported> Guest<P> {
 
     pub(crate) const fn inputs(&self) -> &Inputs {
         &self.inputs
+    }
+
+    /// The policy, its classifier and the block size.
+    pub(crate) const fn classifier(&mut self) -> (&mut P, &mut Classify<P::Reactor>, u32) {
+        (&mut self.policy, &mut self.classify, self.block_size)
     }
 
     pub(crate) fn keep(&mut self, table: Table<'_>, kept: &mut Vec<bool>) -> Result<(), PolicyError> {

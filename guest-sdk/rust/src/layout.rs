@@ -117,8 +117,13 @@ pub(crate) struct Table<'a> {
 pub(crate) enum Texts<'a> {
     #[cfg_attr(target_family = "wasm", allow(dead_code, reason = "a component owns its texts"))]
     Borrowed(&'a [Option<&'a str>]),
-    #[cfg_attr(not(target_family = "wasm"), allow(dead_code, reason = "a native host lends its texts"))]
     Owned(&'a [Option<String>]),
+}
+
+impl Texts<'_> {
+    pub(crate) fn to_owned(self) -> Vec<Option<String>> {
+        (0..self.len()).map(|place| self.get(place).map(str::to_owned)).collect()
+    }
 }
 
 impl<'a> Texts<'a> {
@@ -129,7 +134,7 @@ impl<'a> Texts<'a> {
         }
     }
 
-    const fn len(self) -> usize {
+    pub(crate) const fn len(self) -> usize {
         match self {
             Self::Borrowed(texts) => texts.len(),
             Self::Owned(texts) => texts.len(),
@@ -146,8 +151,13 @@ impl Table<'_> {
             || (sent.workers && self.workers.len() != self.rows)
             || sent.texts.len() != self.texts.len()
         {
-            return Err(PolicyError::failed("the host did not send what the policy declared; report this host"));
+            return Err(not_as_declared());
         }
         Ok(())
     }
+}
+
+#[cold]
+pub(crate) fn not_as_declared() -> PolicyError {
+    PolicyError::failed("the host did not send what the policy declared; report this host")
 }
