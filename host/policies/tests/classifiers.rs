@@ -83,6 +83,7 @@ impl Twins {
 
 /// A request, as far as a classifier may know it.
 struct Asked {
+    id: String,
     now_ms: f64,
     ingress_ms: f64,
     tokens: f64,
@@ -93,8 +94,8 @@ struct Asked {
 
 impl Asked {
     fn draw(now_ms: f64, ticket: Ticket, rng: &mut fastrand::Rng) -> Self {
-        let _ = ticket;
         Self {
+            id: format!("r{ticket}"),
             now_ms,
             ingress_ms: now_ms - f64::from(rng.u32(0..3_000)),
             tokens: f64::from(rng.u32(1..4_000)),
@@ -115,7 +116,7 @@ impl Asked {
         };
         let text = |name: &String| match Text::from_name(name).unwrap() {
             Text::SessionId => self.session.clone(),
-            Text::RequestId => Some("request".to_owned()),
+            Text::RequestId => Some(self.id.clone()),
             _ => None,
         };
         (reads.facts.iter().map(number).collect(), reads.texts.iter().map(text).collect())
@@ -191,18 +192,25 @@ impl Course {
             }
             (7..10, Some((ticket, Stand::Sent(_)))) => self.end(ticket, true),
             (10, Some((ticket, _))) => self.end(ticket, false),
-            (11, _) if self.twins.inputs().tick_ms.is_some() => {
-                let progress: Vec<_> = self
-                    .live
-                    .keys()
-                    .filter(|ticket| *ticket % 3 == 0)
-                    .map(|ticket| Progress { ticket: *ticket, context_tokens: 100 + ticket })
-                    .collect();
-                let resolutions = self.twins.tick(self.now_ms, &progress);
-                self.resolve(resolutions);
-            }
+            (11, _) => self.tick(),
             _ => {}
         }
+    }
+
+    fn admitted(&self) -> Option<Ticket> {
+        self.live.iter().find(|(_, stand)| **stand != Stand::Deferred).map(|(ticket, _)| *ticket)
+    }
+
+    /// A tick, where the classifier asked for any.
+    fn tick(&mut self) {
+        if self.twins.inputs().tick_ms.is_none() {
+            return;
+        }
+        let grown = self.live.keys().filter(|ticket| *ticket % 3 == 0);
+        let progress: Vec<_> =
+            grown.map(|ticket| Progress { ticket: *ticket, context_tokens: 1_000 + ticket }).collect();
+        let resolutions = self.twins.tick(self.now_ms, &progress);
+        self.resolve(resolutions);
     }
 }
 
@@ -214,10 +222,13 @@ fn check(name: &str, policy: &impl NativePolicy, parameters: &str) -> u32 {
     let worker = |number| ClassifierWorker { number, rank: 0, total_kv_blocks: Some(1_000) };
     course.event(&Event::Workers((0..WORKERS).map(worker).collect()));
     (1..=STEPS).for_each(|ticket| course.step(ticket));
-    // Everything that still lives ends; what waits behind it is let in on the way, and ends too.
-    while let Some(ticket) = course.live.iter().find(|(_, stand)| **stand != Stand::Deferred).map(|(ticket, _)| *ticket)
-    {
-        course.end(ticket, true);
+    // Everything that still lives ends; what waits behind it is let in on the way, or by a tick, and ends too.
+    for _ in 0..100 {
+        while let Some(ticket) = course.admitted() {
+            course.end(ticket, true);
+        }
+        course.now_ms += 60_000.0;
+        course.tick();
     }
     assert!(course.live.is_empty(), "{name} left {:?} behind", course.live);
     assert_eq!(course.twins.component.replaced(), 0, "{name}");
@@ -238,5 +249,12 @@ fn max_in_flight() {
 #[test]
 fn session_serial() {
     let resolved = check("session-serial", &native::<session_serial::SessionSerial>(), "{}");
+    assert!(resolved > 100, "{resolved}");
+}
+
+#[test]
+fn thunderagent() {
+    let parameters = r#"{"session_retention_seconds":20,"resume_timeout_seconds":30,"scheduler_interval_seconds":1}"#;
+    let resolved = check("thunderagent", &native::<thunderagent::ThunderAgent>(), parameters);
     assert!(resolved > 100, "{resolved}");
 }
