@@ -200,6 +200,12 @@ impl<C: Candidates> HostedTable for Table<'_, C> {
                 trigger.as_f64()
             }),
             Fact::AffinityFirst | Fact::AffinityRows => None,
+            // For a classifier: no policy of worker selection reads them.
+            Fact::IngressMs
+            | Fact::ContextTokens
+            | Fact::DueMs
+            | Fact::SchedulingCostTokens
+            | Fact::PinnedWorker => None,
         };
         value.filter(|value| !value.is_nan()).unwrap_or(fact.absent())
     }
@@ -209,6 +215,7 @@ impl<C: Candidates> HostedTable for Table<'_, C> {
         match text {
             Text::SessionId => Some(session.session_id()),
             Text::SessionParentId => session.parent_session_id(),
+            Text::RequestId | Text::RequestPolicyClass => None,
         }
     }
 

@@ -1,6 +1,7 @@
-//! The records of `wit/policy.wit`, interface `request-classifier`, as plain Rust types with the same names.
+//! The records of `wit/policy.wit`, interface `classification`, as plain Rust types with the same names.
 
-/// The host's number of one classified request. It is never used again in its partition.
+/// The host's number of one classified request: no two live requests of a partition share one. Numbers count up, and
+/// start over after the largest.
 pub type Ticket = u32;
 
 /// What a classifier decides about a request.
@@ -10,6 +11,32 @@ pub enum Verdict {
     Admit(Admission),
     /// The request ends with an error.
     Reject(Rejection),
+}
+
+impl Verdict {
+    /// The request goes to the queue as it is.
+    #[must_use]
+    pub fn admit() -> Self {
+        Self::Admit(Admission::default())
+    }
+
+    /// The request ends with an error of that class; `diagnostic` is for the operator's log.
+    #[must_use]
+    pub fn reject(class: ErrorClass, diagnostic: impl Into<String>) -> Self {
+        Self::Reject(Rejection { class, public_message: None, diagnostic: diagnostic.into() })
+    }
+}
+
+impl From<Admission> for Verdict {
+    fn from(admission: Admission) -> Self {
+        Self::Admit(admission)
+    }
+}
+
+impl From<Rejection> for Verdict {
+    fn from(rejection: Rejection) -> Self {
+        Self::Reject(rejection)
+    }
 }
 
 /// How a request enters the queue. A missing field leaves the host's own value.
@@ -149,6 +176,17 @@ pub enum Event {
     /// The registered ranks or their capacity changed. These are all of them, sorted by (worker id, rank). It comes
     /// first of all events.
     Workers(Vec<ClassifierWorker>),
+}
+
+impl Event {
+    /// The ticket that this event ends, where it is a terminal one.
+    #[must_use]
+    pub const fn ended(&self) -> Option<Ticket> {
+        match self {
+            Self::Completed { ticket, .. } | Self::Aborted { ticket, .. } => Some(*ticket),
+            Self::Sent { .. } | Self::Responding { .. } | Self::Workers(_) => None,
+        }
+    }
 }
 
 /// The prompt and generated tokens of a live request.

@@ -129,7 +129,15 @@ pub struct Inputs {
     pub pick: Option<Reads>,
     /// Whether the host narrows the rows to an eligible affinity target.
     pub exclusive_affinity: bool,
+    /// What the classifier reads: facts and texts only.
+    pub classify: Option<Reads>,
+    /// How often the classifier's `on-tick` is called, in milliseconds, at least [`LEAST_TICK_MS`]; none for never.
+    pub tick_ms: Option<u32>,
 }
+
+/// The shortest interval of a classifier's ticks, in milliseconds: a guest is called for its ticks a hundred times a
+/// second at most, and its deadlines are counted in milliseconds.
+pub const LEAST_TICK_MS: u32 = 10;
 
 /// What a policy says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -164,4 +172,14 @@ pub struct Stages {
     pub pick: bool,
     /// It exports `worker-selector`: all of its stages in one crossing.
     pub select: bool,
+    /// It exports `request-classifier`.
+    pub classify: bool,
+}
+
+impl Stages {
+    /// Whether it has any stage of worker selection.
+    #[must_use]
+    pub const fn selects_workers(self) -> bool {
+        self.filter || self.score || self.pick || self.select
+    }
 }

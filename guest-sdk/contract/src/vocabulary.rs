@@ -117,6 +117,16 @@ vocabulary! {
         SessionFinal = "session.final",
         /// 0 user message, 1 tool result, 2 other.
         SessionTrigger = "session.trigger",
+        /// When the router got the request, on the clock of `request.now-ms`. For a classifier. Never missing.
+        IngressMs = "request.ingress-ms",
+        /// Prompt and generated tokens so far. For a classifier. Never missing.
+        ContextTokens = "request.context-tokens",
+        /// When the request must have left the queue, on the clock of `request.now-ms`. For a classifier.
+        DueMs = "request.due-ms",
+        /// What the queue charges: prompt tokens that no worker has cached, at least 1. For a classifier. Never missing.
+        SchedulingCostTokens = "request.scheduling-cost-tokens",
+        /// The number of the worker that the request is pinned to. For a classifier.
+        PinnedWorker = "request.pinned-worker",
     }
 }
 
@@ -127,6 +137,10 @@ vocabulary! {
         SessionId = "session.id",
         /// The identifier of the session that started this one.
         SessionParentId = "session.parent-id",
+        /// The request's identifier. For a classifier.
+        RequestId = "request.id",
+        /// The policy class that the caller asked for. For a classifier.
+        RequestPolicyClass = "request.policy-class",
     }
 }
 
@@ -214,7 +228,61 @@ impl Group {
     }
 }
 
+/// Who may read a fact or a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reader {
+    /// The stages of worker selection alone.
+    Selection,
+    /// A classifier alone.
+    Classifier,
+    /// Both.
+    Both,
+}
+
+impl Reader {
+    /// Whether a classifier may read it, or a stage of worker selection.
+    #[must_use]
+    pub const fn includes(self, classifier: bool) -> bool {
+        matches!((self, classifier), (Self::Both, _) | (Self::Classifier, true) | (Self::Selection, false))
+    }
+}
+
+impl Text {
+    /// Who may read it.
+    #[must_use]
+    pub const fn reader(self) -> Reader {
+        match self {
+            Self::SessionId | Self::SessionParentId => Reader::Both,
+            Self::RequestId | Self::RequestPolicyClass => Reader::Classifier,
+        }
+    }
+}
+
 impl Fact {
+    /// Who may read it. A classifier reads what Dynamo's `ClassifyRequest` tells; there are no candidates yet.
+    #[must_use]
+    pub const fn reader(self) -> Reader {
+        match self {
+            Self::NowMs
+            | Self::PromptTokens
+            | Self::Blocks
+            | Self::Pinned
+            | Self::SessionFinal
+            | Self::SessionTrigger => Reader::Both,
+            Self::TracksPrefillTokens
+            | Self::ExpectedOutputTokens
+            | Self::PriorityJump
+            | Self::StrictPriority
+            | Self::RouterTemperature
+            | Self::AffinityFirst
+            | Self::AffinityRows
+            | Self::HasTierMatches => Reader::Selection,
+            Self::IngressMs | Self::ContextTokens | Self::DueMs | Self::SchedulingCostTokens | Self::PinnedWorker => {
+                Reader::Classifier
+            }
+        }
+    }
+
     /// The value that stands for an absent one: 0 where the vocabulary says 0 or never missing, else the missing NaN.
     #[must_use]
     pub const fn absent(self) -> f64 {
@@ -226,13 +294,18 @@ impl Fact {
             | Self::PriorityJump
             | Self::StrictPriority
             | Self::Pinned
-            | Self::HasTierMatches => 0.0,
+            | Self::HasTierMatches
+            | Self::IngressMs
+            | Self::ContextTokens
+            | Self::SchedulingCostTokens => 0.0,
             Self::ExpectedOutputTokens
             | Self::RouterTemperature
             | Self::AffinityFirst
             | Self::AffinityRows
             | Self::SessionFinal
-            | Self::SessionTrigger => missing(),
+            | Self::SessionTrigger
+            | Self::DueMs
+            | Self::PinnedWorker => missing(),
         }
     }
 }

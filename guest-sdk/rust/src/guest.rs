@@ -3,8 +3,9 @@
 use pointsman_contract::{Fact, Inputs, Manifest, Selection, Stages, missing};
 
 use crate::choose::lowest;
+use crate::classifier::{Classify, Reactor};
 use crate::lanes::{all_finite, blank};
-use crate::layout::{Layout, Places, Table};
+use crate::layout::{Layout, Places, Stage, Table};
 use crate::parameters;
 use crate::view::{Candidates, Request, target};
 use crate::{Policy, PolicyError, Reads, Setup};
@@ -15,6 +16,9 @@ pub trait Exported: Policy {
     const VERSION: &'static str;
     /// The stages listed.
     const STAGES: Stages;
+
+    #[doc(hidden)]
+    type Reactor: Reactor<Self>;
 
     #[doc(hidden)]
     fn filter_reads(&self) -> Reads {
@@ -57,29 +61,8 @@ pub(crate) fn manifest<P: Exported>() -> Manifest {
     }
 }
 
-/// What one stage reads, and where it finds it.
-struct Stage {
-    reads: Reads,
-    /// Where the stage is called alone.
-    alone: Places,
-}
-
-impl Stage {
-    fn new(reads: Reads) -> Self {
-        Self { alone: Places::of([&reads]), reads }
-    }
-
-    const fn alone(&self) -> Layout<'_> {
-        Layout { reads: &self.reads, places: &self.alone }
-    }
-
-    const fn among<'a>(&'a self, places: &'a Places) -> Layout<'a> {
-        Layout { reads: &self.reads, places }
-    }
-}
-
 /// One configured policy, with the buffers of its decisions.
-pub(crate) struct Guest<P> {
+pub(crate) struct Guest<P: Exported> {
     policy: P,
     block_size: u32,
     filter: Stage,
@@ -94,6 +77,7 @@ pub(crate) struct Guest<P> {
     rows: Vec<usize>,
     survivors: Survivors,
     costs: Vec<f64>,
+    classify: Classify<P::Reactor>,
 }
 
 /// The part of the union that has to be narrowed to the filter's survivors.
@@ -125,6 +109,7 @@ impl<P: Exported> Guest<P> {
         let union = Places::of([&filter, &score, &pick]);
         Ok(Self {
             block_size: setup.partition.block_size,
+            classify: Classify::configure(&policy)?,
             later: Later::new(&union, &score, &pick),
             policy,
             filter: Stage::new(filter),
@@ -139,13 +124,19 @@ impl<P: Exported> Guest<P> {
     }
 
     pub(crate) fn inputs(&self) -> Inputs {
-        let some = |stage: &Stage| (stage.reads != Reads::NONE).then(|| stage.reads.names());
         Inputs {
-            filter: some(&self.filter),
-            score: some(&self.score),
-            pick: some(&self.pick),
+            filter: self.filter.names(),
+            score: self.score.names(),
+            pick: self.pick.names(),
             exclusive_affinity: self.policy.exclusive_affinity(),
+            classify: self.classify.stage().names(),
+            tick_ms: self.classify.tick_ms(),
         }
+    }
+
+    /// The policy, its classifier and the block size.
+    pub(crate) const fn classifier(&mut self) -> (&mut P, &mut Classify<P::Reactor>, u32) {
+        (&mut self.policy, &mut self.classify, self.block_size)
     }
 
     pub(crate) fn keep(&mut self, table: Table<'_>, kept: &mut Vec<bool>) -> Result<(), PolicyError> {

@@ -1,6 +1,6 @@
 //! Where each declared name lies in what the host sends, resolved once.
 
-use pointsman_contract::{Fact, Signal, Text};
+use pointsman_contract::{Fact, Reads as Names, Signal, Text};
 
 use crate::{PolicyError, Reads};
 
@@ -85,6 +85,32 @@ impl Places {
     }
 }
 
+/// What one stage reads, and where it finds that where it is called alone.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) reads: Reads,
+    pub(crate) alone: Places,
+}
+
+impl Stage {
+    pub(crate) fn new(reads: Reads) -> Self {
+        Self { alone: Places::of([&reads]), reads }
+    }
+
+    pub(crate) const fn alone(&self) -> Layout<'_> {
+        self.among(&self.alone)
+    }
+
+    pub(crate) const fn among<'a>(&'a self, places: &'a Places) -> Layout<'a> {
+        Layout { reads: &self.reads, places }
+    }
+
+    /// What it reads, by name; none where it reads nothing.
+    pub(crate) fn names(&self) -> Option<Names> {
+        (self.reads != Reads::NONE).then(|| self.reads.names())
+    }
+}
+
 /// What one stage may see of a packed list: what it reads, where it lies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout<'a> {
@@ -149,8 +175,13 @@ pub(crate) struct Table<'a> {
 pub(crate) enum Texts<'a> {
     #[cfg_attr(target_family = "wasm", allow(dead_code, reason = "a component owns its texts"))]
     Borrowed(&'a [Option<&'a str>]),
-    #[cfg_attr(not(target_family = "wasm"), allow(dead_code, reason = "a native host lends its texts"))]
     Owned(&'a [Option<String>]),
+}
+
+impl Texts<'_> {
+    pub(crate) fn to_owned(self) -> Vec<Option<String>> {
+        (0..self.len()).map(|place| self.get(place).map(str::to_owned)).collect()
+    }
 }
 
 impl<'a> Texts<'a> {
@@ -161,7 +192,7 @@ impl<'a> Texts<'a> {
         }
     }
 
-    const fn len(self) -> usize {
+    pub(crate) const fn len(self) -> usize {
         match self {
             Self::Borrowed(texts) => texts.len(),
             Self::Owned(texts) => texts.len(),
@@ -179,8 +210,13 @@ impl Table<'_> {
             || (sent.workers && self.workers.len() != self.rows)
             || texts != self.texts.len()
         {
-            return Err(PolicyError::failed("the host did not send what the policy declared; report this host"));
+            return Err(not_as_declared());
         }
         Ok(())
     }
+}
+
+#[cold]
+pub(crate) fn not_as_declared() -> PolicyError {
+    PolicyError::failed("the host did not send what the policy declared; report this host")
 }

@@ -1,7 +1,7 @@
 //! Routing policies for Pointsman, in Rust.
 //!
-//! A policy is a type that implements [`Policy`] and any of [`Filter`], [`Scorer`] and [`Picker`]; [`export!`] makes a
-//! WebAssembly component of it. The same crate builds natively, so that [`testkit`] can test it with `cargo test` and a
+//! A policy is a type that implements [`Policy`] and any of [`Filter`], [`Scorer`] and [`Picker`], or [`Classifier`] for
+//! admission, or both; [`export!`] makes a WebAssembly component of it. The same crate builds natively, so that [`testkit`] can test it with `cargo test` and a
 //! Rust host can compile it in.
 //!
 //! ```
@@ -49,6 +49,7 @@
 extern crate self as pointsman_sdk;
 
 mod choose;
+mod classifier;
 mod error;
 mod guest;
 #[cfg(any(target_family = "wasm", test))]
@@ -62,22 +63,37 @@ pub mod native;
 mod parameters;
 mod policy;
 mod reads;
+mod tasks;
 #[cfg(not(target_family = "wasm"))]
 pub mod testkit;
 mod view;
 #[cfg(target_family = "wasm")]
 #[doc(hidden)]
 pub mod wasm;
+#[cfg(target_family = "wasm")]
+mod wasm_classifier;
 
 pub use choose::{lowest, lowest_drawing};
+pub use classifier::{Classifier, ClassifyRequest, OwnedRequest};
 pub use error::PolicyError;
 pub use guest::Exported;
 pub use parameters::{NoParameters, Parameter, Parameters, finite_and_non_negative, require};
 pub use pointsman_contract as contract;
-pub use pointsman_contract::{Fact, Group, Partition, Role, RouterConfig, Signal, Stages, Text, Trigger};
+pub use pointsman_contract::{
+    Admission, ClassifierWorker, ErrorClass, Event, Fact, Group, Partition, Progress, Rejection, Resolution, Role,
+    RouterConfig, Signal, Stages, TargetChange, Text, Ticket, Trigger, Verdict,
+};
 pub use policy::{Filter, Picker, Policy, RowFilter, RowScorer, Scorer, Setup};
 pub use reads::Reads;
+pub use tasks::{AsyncClassifier, Context, Turn, Turns};
 pub use view::{Cache, Candidates, Load, Request, Row, Session};
+
+/// What the export macro names.
+#[doc(hidden)]
+pub mod __reactors {
+    pub use crate::classifier::{Direct, NoClassifier, Reactor};
+    pub use crate::tasks::Tasks;
+}
 
 /// What derived code names.
 #[doc(hidden)]
@@ -88,7 +104,9 @@ pub mod __parameters {
 /// What a policy needs in most cases.
 pub mod prelude {
     pub use crate::{
-        Candidates, Fact, Filter, NoParameters, Parameters, Picker, Policy, PolicyError, Reads, Request, Role, Row,
-        RowFilter, RowScorer, Scorer, Setup, Signal, Text, Trigger,
+        Admission, AsyncClassifier, Candidates, Classifier, ClassifyRequest, Context, ErrorClass, Event, Fact, Filter,
+        NoParameters, OwnedRequest, Parameters, Picker, Policy, PolicyError, Progress, Reads, Rejection, Request,
+        Resolution, Role, Row, RowFilter, RowScorer, Scorer, Setup, Signal, TargetChange, Text, Ticket, Trigger, Turns,
+        Verdict,
     };
 }

@@ -1,29 +1,35 @@
 //! The macro that exports a policy.
 
-/// Exports a policy as a component, with any of its stages `filter`, `scorer` and `picker`:
+/// Exports a policy as a component, with any of its stages `filter`, `scorer` and `picker`, and with `classifier` or
+/// `async_classifier` for a [`Classifier`](crate::Classifier) or an [`AsyncClassifier`](crate::AsyncClassifier):
 ///
 /// ```ignore
 /// pointsman_sdk::export!(MyPolicy: filter, scorer, picker);
+/// pointsman_sdk::export!(MyAdmission: classifier);
+/// pointsman_sdk::export!(MyBoth: scorer, picker, classifier);
 /// ```
 ///
 /// Built for WebAssembly, the crate (a `cdylib`) exports the contract's `policy`, the stages listed, and where there is
-/// more than one `worker-selector`, which runs them in one crossing. Everywhere else the macro only says which stages
-/// there are, for [`testkit`](crate::testkit) and [`native`](crate::native). The policy's version is its crate's.
+/// more than one of worker selection `worker-selector`, which runs them in one crossing.
+///
+/// A policy may be a classifier and a worker selection in one component. A host may keep a guest for each, so they tell
+/// each other nothing but what the contract carries: an admission's target is the affinity target of the selection.
+///
+/// Everywhere else the macro only says which stages there are, for [`testkit`](crate::testkit) and
+/// [`native`](crate::native). The policy's version is its crate's.
 #[macro_export]
 macro_rules! export {
     ($policy:ty: $($stage:ident),+ $(,)?) => {
         impl $crate::Exported for $policy {
             const VERSION: &'static str = ::core::env!("CARGO_PKG_VERSION");
             const STAGES: $crate::Stages = {
-                let mut stages = $crate::Stages { filter: false, score: false, pick: false, select: false };
-                let mut count = 0;
-                $(
-                    $crate::__mark!(stages $stage);
-                    count += 1;
-                )+
-                stages.select = count > 1;
+                let mut stages =
+                    $crate::Stages { filter: false, score: false, pick: false, select: false, classify: false };
+                $($crate::__mark!(stages $stage);)+
+                stages.select = stages.filter as u8 + stages.score as u8 + stages.pick as u8 > 1;
                 stages
             };
+            type Reactor = $crate::__reactor!($($stage)+);
             $($crate::__forward!($stage);)+
         }
         $crate::__component!($policy: $($stage),+);
@@ -42,13 +48,29 @@ macro_rules! __mark {
     ($stages:ident picker) => {
         $stages.pick = true
     };
+    ($stages:ident classifier) => {
+        $stages.classify = true
+    };
+    ($stages:ident async_classifier) => {
+        $stages.classify = true
+    };
     ($stages:ident $other:ident) => {
         ::core::compile_error!(::core::concat!(
             "unknown stage `",
             ::core::stringify!($other),
-            "`; use filter, scorer or picker"
+            "`; use filter, scorer, picker, classifier or async_classifier"
         ))
     };
+}
+
+/// What runs the classifier among the stages.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __reactor {
+    () => { $crate::__reactors::NoClassifier };
+    (classifier $($rest:ident)*) => { $crate::__reactors::Direct };
+    (async_classifier $($rest:ident)*) => { $crate::__reactors::Tasks };
+    ($other:ident $($rest:ident)*) => { $crate::__reactor!($($rest)*) };
 }
 
 #[doc(hidden)]
@@ -126,20 +148,30 @@ macro_rules! __component {
             }
 
             $crate::wasm::policy::export!(Component with_types_in $crate::wasm::policy);
-            $crate::__export!(Component: $($stage),+);
+            $crate::__export!(Component [] $($stage)+);
         };
     };
 }
 
+/// Exports one stage after the other; in brackets, those of worker selection so far.
 #[cfg(target_family = "wasm")]
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __export {
-    ($component:ident: $stage:ident) => {
-        $crate::wasm::$stage::export!($component with_types_in $crate::wasm::$stage);
-    };
-    ($component:ident: $($stage:ident),+) => {
-        $($crate::wasm::$stage::export!($component with_types_in $crate::wasm::$stage);)+
+    ($component:ident []) => {};
+    ($component:ident [$one:ident]) => {};
+    ($component:ident [$($several:ident)+]) => {
         $crate::wasm::selector::export!($component with_types_in $crate::wasm::selector);
+    };
+    ($component:ident [$($before:ident)*] classifier $($rest:ident)*) => {
+        $crate::wasm::classifier::export!($component with_types_in $crate::wasm::classifier);
+        $crate::__export!($component [$($before)*] $($rest)*);
+    };
+    ($component:ident [$($before:ident)*] async_classifier $($rest:ident)*) => {
+        $crate::__export!($component [$($before)*] classifier $($rest)*);
+    };
+    ($component:ident [$($before:ident)*] $stage:ident $($rest:ident)*) => {
+        $crate::wasm::$stage::export!($component with_types_in $crate::wasm::$stage);
+        $crate::__export!($component [$($before)* $stage] $($rest)*);
     };
 }

@@ -4,8 +4,11 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
-use pointsman_contract::{Inputs, Manifest, Partition, RouterConfig, Selection, Stages};
+use pointsman_contract::{
+    Event, Inputs, Manifest, Partition, Progress, Resolution, RouterConfig, Selection, Stages, Ticket, Verdict,
+};
 
+use crate::classifier::NO_CLASSIFIER;
 use crate::guest::{Exported, Guest, manifest};
 use crate::layout::{Table, Texts};
 use crate::log::Level;
@@ -55,6 +58,33 @@ pub trait NativeGuest: Send {
     /// # Errors
     /// The policy's own sentence.
     fn select(&mut self, call: &Call<'_>) -> Result<Option<Selection>, String>;
+
+    /// Asks the classifier about one request; none defers it. The call has no rows.
+    ///
+    /// # Errors
+    /// The policy's own sentence, or that it has no classifier.
+    fn classify(&mut self, ticket: Ticket, call: &Call<'_>) -> Result<Option<Verdict>, String> {
+        let _ = (ticket, call);
+        Err(NO_CLASSIFIER.to_owned())
+    }
+
+    /// Tells the classifier of an event: the deferred requests that it resolves.
+    ///
+    /// # Errors
+    /// The policy's own sentence, or that it has no classifier.
+    fn on_event(&mut self, event: &Event, now_ms: f64) -> Result<Vec<Resolution>, String> {
+        let _ = (event, now_ms);
+        Err(NO_CLASSIFIER.to_owned())
+    }
+
+    /// Gives the classifier its tick: the deferred requests that it resolves.
+    ///
+    /// # Errors
+    /// The policy's own sentence, or that it has no classifier.
+    fn on_tick(&mut self, now_ms: f64, progress: &[Progress]) -> Result<Vec<Resolution>, String> {
+        let _ = (now_ms, progress);
+        Err(NO_CLASSIFIER.to_owned())
+    }
 }
 
 /// A policy that a host has compiled in.
@@ -119,7 +149,7 @@ impl<'a> From<&Call<'a>> for Table<'a> {
 }
 
 /// A guest, and what it said that it reads.
-struct Configured<P> {
+struct Configured<P: Exported> {
     guest: Guest<P>,
     inputs: Inputs,
 }
@@ -147,6 +177,18 @@ impl<P: Exported> NativeGuest for Configured<P> {
 
     fn select(&mut self, call: &Call<'_>) -> Result<Option<Selection>, String> {
         self.guest.select(call.into()).map_err(PolicyError::into)
+    }
+
+    fn classify(&mut self, ticket: Ticket, call: &Call<'_>) -> Result<Option<Verdict>, String> {
+        self.guest.classify(ticket, call.into()).map_err(PolicyError::into)
+    }
+
+    fn on_event(&mut self, event: &Event, now_ms: f64) -> Result<Vec<Resolution>, String> {
+        self.guest.on_event(event, now_ms).map_err(PolicyError::into)
+    }
+
+    fn on_tick(&mut self, now_ms: f64, progress: &[Progress]) -> Result<Vec<Resolution>, String> {
+        self.guest.on_tick(now_ms, progress).map_err(PolicyError::into)
     }
 }
 

@@ -32,6 +32,8 @@
 //! where the vocabulary says so. Nothing is derived: a table that sets `load.active-requests` alone has
 //! `load.available` 0.
 
+mod classify;
+
 use std::fmt;
 use std::ops::Range;
 
@@ -117,8 +119,12 @@ impl Table {
     /// Refuses what the contract has no name for, so that a typing error does not read as a missing value.
     fn check(&self) -> Result<(), String> {
         if self.rows.is_empty() {
-            return Err("the table has no row; a host calls no stage without one".to_owned());
+            return Err("the table has no row; a host calls no stage of worker selection without one".to_owned());
         }
+        self.check_names()
+    }
+
+    fn check_names(&self) -> Result<(), String> {
         let unknown = |kind: &str, name: &str| Err(format!("the table's {kind} `{name}` is not in the contract"));
         if let Some((name, _)) = self.facts.iter().find(|(name, _)| Fact::from_name(name).is_none()) {
             return unknown("fact", name);
@@ -292,7 +298,18 @@ impl<P: Exported> Kit<P> {
         let build = || native::<P>().configure(&self.partition, &self.router_config, &self.parameters);
         let guest = build()?;
         let inputs = guest.inputs();
-        for reads in [&inputs.filter, &inputs.score, &inputs.pick].into_iter().flatten() {
+        for (reads, classifier) in
+            [(&inputs.filter, false), (&inputs.score, false), (&inputs.pick, false), (&inputs.classify, true)]
+        {
+            let Some(reads) = reads else { continue };
+            let facts =
+                reads.facts.iter().filter_map(|name| Fact::from_name(name)).map(|fact| (fact.name(), fact.reader()));
+            let texts =
+                reads.texts.iter().filter_map(|name| Text::from_name(name)).map(|text| (text.name(), text.reader()));
+            if let Some((name, _)) = facts.chain(texts).find(|(_, reader)| !reader.includes(classifier)) {
+                let who = if classifier { "a classifier" } else { "a stage of worker selection" };
+                return Err(format!("`{name}` is not for {who} to read"));
+            }
             if let Some(name) = reads.signals.iter().find(|name| *name != COST && !is_signal(name)) {
                 return Err(format!("unknown signal `{name}`; the contract's, `metric.` and `label.` names are known"));
             }

@@ -44,6 +44,11 @@ impl<'a> Request<'a> {
         Self { table, layout, block_size }
     }
 
+    /// The call and the block size.
+    pub(crate) const fn parts(&self) -> (Table<'a>, u32) {
+        (self.table, self.block_size)
+    }
+
     /// A fact, none where it is missing.
     ///
     /// # Errors

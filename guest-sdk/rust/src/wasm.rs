@@ -32,6 +32,7 @@ macro_rules! bindings {
                     world exports-scorer { export pointsman:policy/worker-scorer@0.1.0; }
                     world exports-picker { export pointsman:policy/worker-picker@0.1.0; }
                     world exports-selector { export pointsman:policy/worker-selector@0.1.0; }
+                    world exports-classifier { export pointsman:policy/request-classifier@0.1.0; }
                     world imports-log { import pointsman:policy/log@0.1.0; }
                 ",
                 world: $world,
@@ -47,6 +48,7 @@ bindings!(filter, "pointsman:sdk/exports-filter");
 bindings!(scorer, "pointsman:sdk/exports-scorer");
 bindings!(picker, "pointsman:sdk/exports-picker");
 bindings!(selector, "pointsman:sdk/exports-selector");
+bindings!(classifier, "pointsman:sdk/exports-classifier");
 bindings!(logging, "pointsman:sdk/imports-log");
 
 use self::policy::exports::pointsman::policy::policy as exported;
@@ -54,7 +56,7 @@ use self::policy::pointsman::policy::types;
 use self::selector::pointsman::policy::types as answers;
 
 /// Where the guest of a component lives once it is configured.
-pub struct Slot<P>(RefCell<Option<Guest<P>>>);
+pub struct Slot<P: Exported>(RefCell<Option<Guest<P>>>);
 
 impl<P: Exported> Slot<P> {
     pub const fn empty() -> Self {
@@ -69,7 +71,7 @@ impl<P: Exported> Slot<P> {
         Ok(inputs(slot.insert(Guest::configure(setup, parameters)?).inputs()))
     }
 
-    fn with<R>(&self, run: impl FnOnce(&mut Guest<P>) -> Result<R, PolicyError>) -> Result<R, String> {
+    pub(crate) fn with<R>(&self, run: impl FnOnce(&mut Guest<P>) -> Result<R, PolicyError>) -> Result<R, String> {
         match &mut *self.0.borrow_mut() {
             Some(guest) => run(guest).map_err(PolicyError::into),
             None => Err("the policy is not configured".to_owned()),
@@ -132,6 +134,8 @@ fn inputs(inputs: contract::Inputs) -> types::Inputs {
         score: reads(inputs.score),
         pick: reads(inputs.pick),
         exclusive_affinity: inputs.exclusive_affinity,
+        classify: reads(inputs.classify),
+        tick_ms: inputs.tick_ms,
     }
 }
 

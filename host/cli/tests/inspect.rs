@@ -94,6 +94,30 @@ fn what_a_policy_reads_follows_parameters_and_role() {
 }
 
 #[test]
+fn a_classifier_is_listed_and_inspected_as_one() {
+    let listed = json(&run(["policy", "list", "--json"]));
+    let stages = |name: &str| {
+        let policy = listed.as_array().unwrap().iter().find(|policy| policy["name"] == name);
+        policy.unwrap_or_else(|| panic!("{name} is not listed"))["stages"].clone()
+    };
+    for name in ["queue-budget", "max-in-flight", "session-serial"] {
+        assert_eq!(stages(name), json!(["classify"]), "{name}");
+    }
+    let inspect = ["policy", "inspect", "queue-budget", "--parameters", r#"{"max_wait_ms": 2000}"#];
+    let found = json(&run(inspect.into_iter().chain(["--json"])));
+    assert_eq!(found["inputs"]["classify"]["facts"], json!(["request.now-ms", "request.ingress-ms"]));
+    assert_eq!((&found["inputs"]["score"], &found["inputs"]["tick_ms"]), (&json!(null), &json!(null)));
+    let text = stdout(&run(inspect));
+    assert!(text.contains("Stages      classify\n"), "{text}");
+    assert!(text.contains("reads request.now-ms, request.ingress-ms"), "{text}");
+    for refused in ["0", "60001"] {
+        let parameters = format!(r#"{{"max_wait_ms": {refused}}}"#);
+        let said = error(&run(["policy", "inspect", "queue-budget", "--parameters", &parameters]));
+        assert!(said.contains("max_wait_ms must be between 1 and 60000"), "{said}");
+    }
+}
+
+#[test]
 fn refused_parameters_name_the_key() {
     let refused =
         |policy: &str, parameters: &str| error(&run(["policy", "inspect", policy, "--parameters", parameters]));

@@ -55,6 +55,12 @@ fn a_decision_over_yaml_is_explained_in_json() {
 }
 
 #[test]
+fn a_classifier_is_tried_in_replay() {
+    let said = error(&decide("session-serial", "workers: [{worker: 1}]", &[]));
+    assert!(said.contains("request classifier") && said.contains("`pointsman replay`"), "{said}");
+}
+
+#[test]
 fn json_is_read_as_well_and_decides_the_same() {
     let table = json!({"workers": [
         {"worker": 0, "signals": {"worker.total-kv-blocks": 100, "load.decode-blocks": 90}},

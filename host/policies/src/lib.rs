@@ -53,7 +53,10 @@ mod tests {
                 "{}: {exports:?}",
                 built_in.name
             );
-            let stages = exports.iter().filter(|name| name.starts_with("pointsman:policy/worker-"));
+            let stage = |name: &str| {
+                name.starts_with("pointsman:policy/worker-") || name == "pointsman:policy/request-classifier@0.1.0"
+            };
+            let stages = exports.iter().filter(|name| stage(name));
             assert!(stages.count() > 0, "{}: {exports:?}", built_in.name);
         }
     }

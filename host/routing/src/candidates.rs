@@ -219,6 +219,10 @@ impl Source for Candidates<'_> {
             }
             // These count the rows sent: the table asks for the target itself.
             Fact::AffinityFirst | Fact::AffinityRows => missing(),
+            // For a classifier: no plan of worker selection has them.
+            Fact::IngressMs | Fact::ContextTokens | Fact::DueMs | Fact::SchedulingCostTokens | Fact::PinnedWorker => {
+                fact.absent()
+            }
         }
     }
 
@@ -226,6 +230,8 @@ impl Source for Candidates<'_> {
         match text {
             TextId::Known(Text::SessionId) => self.request.session.map(|session| session.id),
             TextId::Known(Text::SessionParentId) => self.request.session.and_then(|session| session.parent_id),
+            // For a classifier: no plan of worker selection has them.
+            TextId::Known(Text::RequestId | Text::RequestPolicyClass) => None,
             TextId::Header(index) => {
                 let name = self.vocabulary.headers.get(index)?;
                 self.request.headers.iter().find(|(header, _)| header == name).map(|(_, value)| *value)

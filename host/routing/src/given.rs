@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use pointsman_admission::WorkerKey;
-use pointsman_contract::{Fact, missing};
+use pointsman_contract::{Fact, Text, missing};
 use pointsman_sandbox::{Outcome, Sandbox};
 
 use crate::config::Instance;
@@ -105,12 +105,19 @@ impl GivenTable {
             let available = available.join(", ");
             Err(RouterError::Config(format!("the table names the unknown {kind} `{name}`; available are {available}")))
         };
-        let facts: Vec<&str> = Fact::ALL.iter().map(|fact| fact.name()).collect();
+        let facts = Fact::ALL.iter().filter(|fact| fact.reader().includes(false));
+        let facts: Vec<&str> = facts.map(|fact| fact.name()).collect();
         if let Some((name, _)) = self.facts.iter().find(|(name, _)| !facts.contains(&name.as_str())) {
             return unknown("fact", name, &facts);
         }
-        if let Some((name, _)) = self.texts.iter().find(|(name, _)| vocabulary.text(name).is_none()) {
-            let texts: Vec<&str> = pointsman_contract::Text::ALL.iter().map(|text| text.name()).collect();
+        let known = |name: &str| match vocabulary.text(name) {
+            Some(TextId::Known(text)) => text.reader().includes(false),
+            Some(TextId::Header(_)) => true,
+            None => false,
+        };
+        if let Some((name, _)) = self.texts.iter().find(|(name, _)| !known(name)) {
+            let texts = Text::ALL.iter().filter(|text| text.reader().includes(false));
+            let texts: Vec<&str> = texts.map(|text| text.name()).collect();
             return unknown("text", name, &texts);
         }
         let known = |name: &str| matches!(vocabulary.signal(name), Some(SignalId::Known(_) | SignalId::Extra(_)));
@@ -157,7 +164,14 @@ impl GivenTable {
             Fact::PromptTokens | Fact::Blocks | Fact::ExpectedOutputTokens | Fact::StrictPriority => {
                 (whole(f64::MAX), "a whole number of at least 0".to_owned())
             }
-            Fact::NowMs | Fact::PriorityJump | Fact::RouterTemperature => (true, String::new()),
+            Fact::NowMs
+            | Fact::PriorityJump
+            | Fact::RouterTemperature
+            | Fact::IngressMs
+            | Fact::ContextTokens
+            | Fact::DueMs
+            | Fact::SchedulingCostTokens
+            | Fact::PinnedWorker => (true, String::new()),
         };
         (!fine).then_some((name, value, range))
     }

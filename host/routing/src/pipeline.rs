@@ -141,7 +141,7 @@ pub struct Explanation {
 impl Pipeline {
     /// A policy of one component, or of one native policy.
     pub(crate) fn single(member: Member, mode: StageMode) -> Self {
-        let Stages { filter, score, pick, select } = member.guest.stages();
+        let Stages { filter, score, pick, select, .. } = member.guest.stages();
         let all = |has: bool| if has { vec![0] } else { Vec::new() };
         Self {
             filters: all(filter),

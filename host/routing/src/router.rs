@@ -409,6 +409,7 @@ impl Router {
                 Stage::Filter => stages.filter,
                 Stage::Score => stages.score,
                 Stage::Pick | Stage::Select => stages.pick,
+                Stage::Classify => stages.classify,
             };
             if has { Ok(index) } else { Err(RouterError::MissingStage { place, instance: name.clone(), stage }) }
         };

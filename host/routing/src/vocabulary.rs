@@ -1,6 +1,6 @@
 //! Resolves the names that a policy reads, once, to places where the host finds the values.
 
-use pointsman_contract::{COST, Fact, Inputs, Reads, Signal, Stages, Text};
+use pointsman_contract::{COST, Fact, Inputs, LEAST_TICK_MS, Reader, Reads, Signal, Stages, Text};
 
 /// The names that this router knows: the contract's, and those that its operator adds.
 #[derive(Clone, Debug, Default)]
@@ -69,6 +69,8 @@ pub enum Stage {
     Pick,
     /// All of them in one crossing.
     Select,
+    /// Admits, defers or rejects a request before worker selection.
+    Classify,
 }
 
 impl Stage {
@@ -80,6 +82,7 @@ impl Stage {
             Self::Score => "score",
             Self::Pick => "pick",
             Self::Select => "select",
+            Self::Classify => "classify",
         }
     }
 }
@@ -91,15 +94,14 @@ impl std::fmt::Display for Stage {
 }
 
 impl Vocabulary {
-    /// Resolves everything that a policy reads, or says in one sentence which name is wrong and what there is.
+    /// Resolves everything that the stages of worker selection read, or says in one sentence which name is wrong and what there is.
     pub(crate) fn plans(&self, inputs: &Inputs, stages: Stages) -> Result<Plans, String> {
-        let stage = |stage: Stage, exported: bool, reads: &Option<Reads>| match reads {
-            Some(_) if !exported => Err(format!(
-                "the policy declares what its stage {stage} reads but does not export that stage; export it or declare none"
-            )),
-            Some(reads) => self.plan(stage, reads),
-            None => Ok(Plan::default()),
-        };
+        if !stages.selects_workers() {
+            return Err("the policy is a request classifier and exports no stage of worker selection; name it under \
+                        `request_classifier` of a router-policy file, and try it with `pointsman replay`"
+                .to_owned());
+        }
+        let stage = |stage, exported, reads: &Option<Reads>| self.stage(stage, exported, reads.as_ref());
         let filter = stage(Stage::Filter, stages.filter, &inputs.filter)?;
         let score = stage(Stage::Score, stages.score, &inputs.score)?;
         let pick = stage(Stage::Pick, stages.pick, &inputs.pick)?;
@@ -112,17 +114,57 @@ impl Vocabulary {
         }
         select.signals.retain(|signal| *signal != SignalId::Cost);
         select.reads_cache = select.signals.iter().any(is_cache);
+        // A component that is a classifier too must be a sound one.
+        self.classifier_plan(inputs, stages)?;
         Ok(Plans { filter, score, pick, select })
     }
 
+    /// Resolves everything that the classifier reads, or says in one sentence what is wrong.
+    pub(crate) fn classifier_plan(&self, inputs: &Inputs, stages: Stages) -> Result<Plan, String> {
+        match inputs.tick_ms {
+            Some(_) if !stages.classify => {
+                return Err("the policy asks for ticks but exports no request classifier; export one or ask for none"
+                    .to_owned());
+            }
+            Some(tick) if tick < LEAST_TICK_MS => {
+                return Err(format!(
+                    "the policy asks for a tick every {tick} ms; the shortest interval is {LEAST_TICK_MS} ms"
+                ));
+            }
+            _ => {}
+        }
+        self.stage(Stage::Classify, stages.classify, inputs.classify.as_ref())
+    }
+
+    fn stage(&self, stage: Stage, exported: bool, reads: Option<&Reads>) -> Result<Plan, String> {
+        match reads {
+            Some(_) if !exported => Err(format!(
+                "the policy declares what its stage {stage} reads but does not export that stage; export it or declare none"
+            )),
+            Some(reads) => self.plan(stage, reads),
+            None => Ok(Plan::default()),
+        }
+    }
+
     fn plan(&self, stage: Stage, reads: &Reads) -> Result<Plan, String> {
+        if stage == Stage::Classify && (reads.workers || !reads.signals.is_empty()) {
+            let what =
+                reads.signals.first().map_or("the workers' numbers".to_owned(), |name| format!("the signal `{name}`"));
+            return Err(format!(
+                "stage {stage} reads {what}, but a request has no candidates yet; read facts and texts there alone"
+            ));
+        }
         let mut plan = Plan { workers: reads.workers, ..Plan::default() };
         for name in &reads.facts {
-            let fact = Fact::from_name(name).ok_or_else(|| unknown(stage, "fact", name, self.fact_names()))?;
+            let fact = Fact::from_name(name).ok_or_else(|| unknown(stage, "fact", name, fact_names(stage)))?;
+            may_read(fact.reader(), stage, "fact", name)?;
             push_once(&mut plan.facts, fact, stage, "fact", name)?;
         }
         for name in &reads.texts {
-            let text = self.text(name).ok_or_else(|| unknown(stage, "text", name, self.text_names()))?;
+            let text = self.text(name).ok_or_else(|| unknown(stage, "text", name, self.text_names(stage)))?;
+            if let TextId::Known(text) = text {
+                may_read(text.reader(), stage, "text", name)?;
+            }
             push_once(&mut plan.texts, text, stage, "text", name)?;
         }
         for name in &reads.signals {
@@ -165,12 +207,8 @@ impl Vocabulary {
         }
     }
 
-    fn fact_names(&self) -> Vec<String> {
-        Fact::ALL.iter().map(|fact| fact.name().to_owned()).collect()
-    }
-
-    fn text_names(&self) -> Vec<String> {
-        let known = Text::ALL.iter().map(|text| text.name().to_owned());
+    fn text_names(&self, stage: Stage) -> Vec<String> {
+        let known = Text::ALL.iter().filter(|text| reads(stage, text.reader())).map(|text| text.name().to_owned());
         known.chain(self.headers.iter().map(|header| format!("header.{header}"))).collect()
     }
 
@@ -179,6 +217,22 @@ impl Vocabulary {
         let cost = (stage == Stage::Pick).then(|| COST.to_owned());
         known.chain(self.extras.iter().cloned()).chain(cost).collect()
     }
+}
+
+fn reads(stage: Stage, reader: Reader) -> bool {
+    reader.includes(stage == Stage::Classify)
+}
+
+fn fact_names(stage: Stage) -> Vec<String> {
+    Fact::ALL.iter().filter(|fact| reads(stage, fact.reader())).map(|fact| fact.name().to_owned()).collect()
+}
+
+fn may_read(reader: Reader, stage: Stage, kind: &str, name: &str) -> Result<(), String> {
+    if reads(stage, reader) {
+        return Ok(());
+    }
+    let who = if stage == Stage::Classify { "the stages of worker selection" } else { "a request classifier" };
+    Err(format!("stage {stage} reads the {kind} `{name}`, which {who} alone may read; remove it"))
 }
 
 fn unknown(stage: Stage, kind: &str, name: &str, available: Vec<String>) -> String {
@@ -205,7 +259,7 @@ fn add_new<T: Copy + PartialEq>(list: &mut Vec<T>, more: &[T]) {
 mod tests {
     use super::*;
 
-    const ALL: Stages = Stages { filter: true, score: true, pick: true, select: true };
+    const ALL: Stages = Stages { filter: true, score: true, pick: true, select: true, classify: true };
 
     fn signals(names: &[&str]) -> Option<Reads> {
         Some(Reads { signals: names.iter().map(|name| (*name).to_owned()).collect(), ..Reads::default() })
@@ -217,7 +271,7 @@ mod tests {
             filter: signals(&["load.active-requests"]),
             score: signals(&["cache.overlap-blocks", "load.active-requests"]),
             pick: signals(&["cost", "load.available", "cache.overlap-blocks"]),
-            exclusive_affinity: false,
+            ..Inputs::default()
         };
         let plans = Vocabulary::default().plans(&inputs, ALL).unwrap();
         let names: Vec<_> =
@@ -244,5 +298,68 @@ mod tests {
         let missing = Inputs { pick: signals(&["cost"]), ..Inputs::default() };
         let stages = Stages { score: true, ..Stages::default() };
         assert!(vocabulary.plans(&missing, stages).unwrap_err().contains("does not export"));
+    }
+
+    fn classifying(facts: &[&str], texts: &[&str]) -> Inputs {
+        let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let classify = Some(Reads { facts: own(facts), texts: own(texts), ..Reads::default() });
+        Inputs { classify, ..Inputs::default() }
+    }
+
+    #[test]
+    fn a_classifier_reads_facts_and_texts_of_its_own_and_those_of_both() {
+        let vocabulary = Vocabulary { extras: Vec::new(), headers: vec!["x-tier".to_owned()] };
+        let inputs =
+            classifying(&["request.ingress-ms", "request.now-ms"], &["request.id", "session.id", "header.x-tier"]);
+        let plan = vocabulary.classifier_plan(&inputs, ALL).unwrap();
+        assert_eq!(plan.facts, [Fact::IngressMs, Fact::NowMs]);
+        assert_eq!(plan.texts, [TextId::Known(Text::RequestId), TextId::Known(Text::SessionId), TextId::Header(0)]);
+        assert_eq!(vocabulary.classifier_plan(&Inputs::default(), ALL).unwrap(), Plan::default());
+    }
+
+    #[test]
+    fn what_the_other_kind_of_stage_alone_may_read_is_refused_by_name() {
+        let vocabulary = Vocabulary::default();
+        for fact in Fact::ALL {
+            let classified = vocabulary.classifier_plan(&classifying(&[fact.name()], &[]), ALL);
+            let selected = Inputs { pick: classifying(&[fact.name()], &[]).classify, ..Inputs::default() };
+            let selected = vocabulary.plans(&selected, ALL);
+            for (answer, refused) in [
+                (classified.map(drop), fact.reader() == Reader::Selection),
+                (selected.map(drop), fact.reader() == Reader::Classifier),
+            ] {
+                assert_eq!(answer.is_err(), refused, "{}", fact.name());
+                assert!(
+                    answer.err().is_none_or(|error| error.contains(fact.name()) && error.contains("alone may read"))
+                );
+            }
+        }
+        for text in [Text::RequestId, Text::RequestPolicyClass] {
+            let inputs = Inputs { filter: classifying(&[], &[text.name()]).classify, ..Inputs::default() };
+            assert!(vocabulary.plans(&inputs, ALL).unwrap_err().contains("a request classifier alone may read"));
+        }
+        let unknown = vocabulary.classifier_plan(&classifying(&["request.due"], &[]), ALL).unwrap_err();
+        assert!(unknown.contains("request.due-ms") && !unknown.contains("request.affinity-rows"), "{unknown}");
+    }
+
+    #[test]
+    fn a_classifier_with_signals_workers_or_ticks_that_cannot_be_is_refused() {
+        let vocabulary = Vocabulary::default();
+        let refused = |inputs: &Inputs, stages| vocabulary.classifier_plan(inputs, stages).unwrap_err();
+        let inputs = Inputs { classify: signals(&["load.available"]), ..Inputs::default() };
+        assert!(refused(&inputs, ALL).contains("the signal `load.available`"));
+        let inputs = Inputs { classify: Some(Reads { workers: true, ..Reads::default() }), ..Inputs::default() };
+        assert!(refused(&inputs, ALL).contains("the workers' numbers"));
+        let inputs = Inputs { tick_ms: Some(9), ..Inputs::default() };
+        assert!(refused(&inputs, ALL).contains("every 9 ms; the shortest interval is 10 ms"));
+        let without = Stages { classify: false, ..ALL };
+        assert!(refused(&Inputs { tick_ms: Some(10), ..Inputs::default() }, without).contains("no request classifier"));
+        assert!(vocabulary.classifier_plan(&Inputs { tick_ms: Some(10), ..Inputs::default() }, ALL).is_ok());
+        assert!(refused(&classifying(&[], &[]), without).contains("does not export"));
+        // Also where the component serves as the worker selection.
+        assert!(vocabulary.plans(&inputs, ALL).unwrap_err().contains("shortest interval"));
+        let alone = Stages { classify: true, ..Stages::default() };
+        let error = vocabulary.plans(&Inputs::default(), alone).unwrap_err();
+        assert!(error.contains("`request_classifier`"), "{error}");
     }
 }

@@ -10,6 +10,7 @@ use pointsman_contract::{Inputs, Manifest, Partition, RouterConfig, Selection, S
 use wasmtime::component::{ComponentExportIndex, ComponentNamedList, Instance, Lift, Lower, TypedFunc};
 use wasmtime::{Store, Trap};
 
+use crate::classifier::ClassifierFuncs;
 use crate::engine::{EngineKind, Place};
 use crate::limiter::{Limiter, OverLimit};
 use crate::limits::Limits;
@@ -80,8 +81,12 @@ pub struct Args {
     pub texts: Option<Arc<Vec<Option<String>>>>,
 }
 
-type Params = (u32, Arc<Vec<f64>>, Option<Arc<Vec<u32>>>, Option<Arc<Vec<Option<String>>>>);
-type Stage<R> = TypedFunc<Params, (Result<R, String>,)>;
+/// A list of texts as it is sent.
+pub(crate) type Texts = Option<Arc<Vec<Option<String>>>>;
+type Params = (u32, Arc<Vec<f64>>, Option<Arc<Vec<u32>>>, Texts);
+/// A function of the contract that may answer an error.
+pub(crate) type Function<P, R> = TypedFunc<P, (Result<R, String>,)>;
+type Stage<R> = Function<Params, R>;
 
 /// What the host keeps in a guest's store.
 #[derive(Debug)]
@@ -92,11 +97,21 @@ pub(crate) struct State {
 
 /// The stages of one guest, resolved.
 #[derive(Clone, Copy)]
-struct StageFuncs {
+pub(crate) struct StageFuncs {
     keep: Option<Stage<Vec<bool>>>,
     score: Option<Stage<Vec<f64>>>,
     pick: Option<Stage<u32>>,
     select: Option<Stage<Option<SelectionRecord>>>,
+    pub(crate) classifier: ClassifierFuncs,
+}
+
+/// What one call may use, with the names of the limits for messages.
+#[derive(Clone, Copy)]
+pub(crate) struct Budget {
+    pub(crate) fuel: u64,
+    pub(crate) fuel_name: &'static str,
+    pub(crate) deadline_us: u64,
+    pub(crate) deadline_name: &'static str,
 }
 
 /// A live guest.
@@ -156,9 +171,9 @@ const fn ticks(deadline_us: u64) -> u64 {
     deadline_us.div_ceil(1_000).saturating_add(1)
 }
 
-type Mismatch = (String, String);
+pub(crate) type Mismatch = (String, String);
 
-fn typed<P, R>(
+pub(crate) fn typed<P, R>(
     store: &mut Store<State>,
     instance: &Instance,
     export: &ComponentExportIndex,
@@ -199,6 +214,7 @@ fn stage_funcs(store: &mut Store<State>, instance: &Instance, prepared: &Prepare
         score: stage(store, instance, exports.score.as_ref(), "score")?,
         pick: stage(store, instance, exports.pick.as_ref(), "pick")?,
         select: stage(store, instance, exports.select.as_ref(), "select")?,
+        classifier: ClassifierFuncs::new(store, instance, exports.classifier.as_ref())?,
     })
 }
 
@@ -214,17 +230,11 @@ fn outcome(error: &wasmtime::Error, otherwise: Outcome) -> Outcome {
     }
 }
 
-fn explain(
-    what: &str,
-    outcome: Outcome,
-    error: &wasmtime::Error,
-    fuel: u64,
-    fuel_name: &str,
-    deadline_us: u64,
-) -> String {
+fn explain(what: &str, outcome: Outcome, error: &wasmtime::Error, budget: Budget) -> String {
+    let Budget { fuel, fuel_name, deadline_us, deadline_name } = budget;
     match outcome {
         Outcome::OutOfFuel => format!("{what} used up its fuel of {fuel} ({fuel_name})"),
-        Outcome::Deadline => format!("{what} ran past its deadline of {deadline_us} us (deadline_us)"),
+        Outcome::Deadline => format!("{what} ran past its deadline of {deadline_us} us ({deadline_name})"),
         Outcome::BadAnswer => format!("{what} gave what the host cannot read: {}", sentence(&format!("{error:#}"))),
         _ => format!("{what} failed: {}", sentence(&format!("{error:#}"))),
     }
@@ -232,8 +242,13 @@ fn explain(
 
 fn start_error(what: &str, error: &wasmtime::Error, limits: &Limits, otherwise: Outcome) -> StartError {
     let outcome = outcome(error, otherwise);
-    let deadline_us = limits.deadline_us.max(START_TICKS * 1_000);
-    StartError::new(outcome, explain(what, outcome, error, limits.start_fuel, "start_fuel", deadline_us))
+    let budget = Budget {
+        fuel: limits.start_fuel,
+        fuel_name: "start_fuel",
+        deadline_us: limits.deadline_us.max(START_TICKS * 1_000),
+        deadline_name: "deadline_us",
+    };
+    StartError::new(outcome, explain(what, outcome, error, budget))
 }
 
 impl Guest {
@@ -375,7 +390,19 @@ impl GuestSlot {
         Ok(())
     }
 
-    /// One call of one stage, from the fuel it gets to what becomes of the guest.
+    /// Whether there is a guest with its state: after a fault this says whether the guest has survived it. A slot
+    /// without one builds it when it is next called.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.guest.is_some()
+    }
+
+    /// Drops the guest and its state.
+    pub(crate) fn drop_guest(&mut self) {
+        self.guest = None;
+    }
+
+    /// One call of one stage of worker selection.
     fn call<R>(
         &mut self,
         stage: &'static str,
@@ -387,21 +414,45 @@ impl GuestSlot {
     {
         let span = tracing::trace_span!("call", stage, instance = &*self.instance, rows = args.rows);
         let _entered = span.entered();
+        let limits = &self.setup.limits;
+        let budget = Budget {
+            fuel: limits.fuel(args.rows),
+            fuel_name: "fuel_base + fuel_per_row x rows",
+            deadline_us: limits.deadline_us,
+            deadline_name: "deadline_us",
+        };
+        self.enter(
+            stage,
+            budget,
+            func,
+            (args.rows, Arc::clone(&args.numbers), args.workers.clone(), args.texts.clone()),
+        )
+    }
+
+    /// One call, from the fuel it gets to what becomes of the guest.
+    pub(crate) fn enter<P, R>(
+        &mut self,
+        function: &'static str,
+        budget: Budget,
+        func: fn(&StageFuncs) -> Option<Function<P, R>>,
+        params: P,
+    ) -> Result<R, Fault>
+    where
+        P: ComponentNamedList + Lower + 'static,
+        (Result<R, String>,): ComponentNamedList + Lift + 'static,
+    {
         self.fuel_used = 0;
         self.setup.policy.sandbox().ticker().watch();
         if self.guest.is_none() {
             self.rebuild()?;
         }
-        let missing = || Fault::new(Outcome::NotLoaded, format!("the policy does not export the stage of {stage}"));
+        let missing = || Fault::new(Outcome::NotLoaded, format!("the policy does not export the function {function}"));
         let guest = self.guest.as_mut().ok_or_else(missing)?;
         let func = func(&guest.stages).ok_or_else(missing)?;
-        let limits = &self.setup.limits;
-        let fuel = limits.fuel(args.rows);
-        arm(&mut guest.store, fuel, ticks(limits.deadline_us));
+        arm(&mut guest.store, budget.fuel, ticks(budget.deadline_us));
         guest.store.data_mut().log.refill();
-        let params = (args.rows, Arc::clone(&args.numbers), args.workers.clone(), args.texts.clone());
         let answer = func.call(&mut guest.store, params);
-        self.fuel_used = fuel.saturating_sub(guest.store.get_fuel().unwrap_or(0));
+        self.fuel_used = budget.fuel.saturating_sub(guest.store.get_fuel().unwrap_or(0));
         guest.store.data().log.finish();
         match answer {
             Ok((Ok(answer),)) => Ok(answer),
@@ -409,8 +460,7 @@ impl GuestSlot {
             Err(error) => {
                 self.guest = None;
                 let outcome = outcome(&error, Outcome::BadAnswer);
-                let message =
-                    explain(stage, outcome, &error, fuel, "fuel_base + fuel_per_row x rows", limits.deadline_us);
+                let message = explain(function, outcome, &error, budget);
                 tracing::debug!(outcome = outcome.as_str(), message, "guest dropped");
                 Err(Fault { outcome, message })
             }

@@ -12,6 +12,8 @@
 mod common;
 
 mod artifact;
+mod classifier;
+mod classifier_records;
 mod engine;
 mod guest;
 mod limiter;

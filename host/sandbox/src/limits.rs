@@ -100,6 +100,14 @@ limits! {
         "fuel to instantiate a guest and have it describe or configure itself";
     answer_bytes: MIB, MIB, 64 * MIB,
         "bytes that one answer may make the host allocate";
+    classify_fuel: 1_000_000, 20_000_000, 1_000_000_000_000,
+        "fuel of one call of a classifier's classify";
+    event_fuel: 10_000_000, 200_000_000, 1_000_000_000_000,
+        "fuel of one call of a classifier's on-event";
+    tick_fuel: 100_000_000, 2_000_000_000, 1_000_000_000_000,
+        "fuel of one call of a classifier's on-tick";
+    tick_deadline_us: 200_000, 1_000_000, 60_000_000,
+        "wall-clock microseconds of one call of a classifier's on-tick; deadline_us bounds its other calls";
     log_bytes: 4_096, 4_096, MIB,
         "bytes that one call may log; the rest is cut";
 }

@@ -67,7 +67,7 @@ pub enum LoadError {
     /// The component exports no interface `policy`.
     #[error(
         "{origin} does not export pointsman:policy/policy@{CONTRACT_VERSION}; a policy must, and at least one of \
-         worker-filter, worker-scorer, worker-picker and worker-selector"
+         worker-filter, worker-scorer, worker-picker, worker-selector and request-classifier"
     )]
     NoPolicy {
         /// Where the bytes came from.
@@ -83,8 +83,8 @@ pub enum LoadError {
     },
     /// The component exports no stage.
     #[error(
-        "{origin} exports no stage; export at least one of worker-filter, worker-scorer, worker-picker and \
-         worker-selector of pointsman:policy@{CONTRACT_VERSION}"
+        "{origin} exports no stage; export at least one of worker-filter, worker-scorer, worker-picker, \
+         worker-selector and request-classifier of pointsman:policy@{CONTRACT_VERSION}"
     )]
     NoStage {
         /// Where the bytes came from.
@@ -160,6 +160,14 @@ pub(crate) struct Exports {
     pub(crate) score: Option<ComponentExportIndex>,
     pub(crate) pick: Option<ComponentExportIndex>,
     pub(crate) select: Option<ComponentExportIndex>,
+    pub(crate) classifier: Option<ClassifierExports>,
+}
+
+/// Where the classifier's functions are.
+pub(crate) struct ClassifierExports {
+    pub(crate) classify: ComponentExportIndex,
+    pub(crate) on_event: ComponentExportIndex,
+    pub(crate) on_tick: ComponentExportIndex,
 }
 
 impl Exports {
@@ -169,6 +177,7 @@ impl Exports {
             score: self.score.is_some(),
             pick: self.pick.is_some(),
             select: self.select.is_some(),
+            classify: self.classifier.is_some(),
         }
     }
 }
@@ -300,6 +309,7 @@ struct Contract {
     scorer: bool,
     picker: bool,
     selector: bool,
+    classifier: bool,
 }
 
 const POLICY: &str = "policy";
@@ -307,6 +317,7 @@ const FILTER: &str = "worker-filter";
 const SCORER: &str = "worker-scorer";
 const PICKER: &str = "worker-picker";
 const SELECTOR: &str = "worker-selector";
+const CLASSIFIER: &str = "request-classifier";
 
 fn full_name(interface: &str) -> String {
     format!("pointsman:policy/{interface}@{CONTRACT_VERSION}")
@@ -327,6 +338,7 @@ impl Contract {
                 SCORER => &mut contract.scorer,
                 PICKER => &mut contract.picker,
                 SELECTOR => &mut contract.selector,
+                CLASSIFIER => &mut contract.classifier,
                 _ => continue,
             };
             if version == CONTRACT_VERSION {
@@ -340,11 +352,13 @@ impl Contract {
         match other_version {
             Some(found) => Err(LoadError::Version { origin, found }),
             None if !contract.policy => Err(LoadError::NoPolicy { origin }),
-            None if !(contract.filter || contract.scorer || contract.picker || contract.selector) => {
-                Err(LoadError::NoStage { origin })
-            }
+            None if !contract.has_stage() => Err(LoadError::NoStage { origin }),
             None => Ok(contract),
         }
+    }
+
+    fn has_stage(&self) -> bool {
+        self.filter || self.scorer || self.picker || self.selector || self.classifier
     }
 
     fn exports(&self, component: &Component, origin: &str) -> Result<Exports, LoadError> {
@@ -369,6 +383,15 @@ impl Contract {
             score: stage(self.scorer, SCORER, "score")?,
             pick: stage(self.picker, PICKER, "pick")?,
             select: stage(self.selector, SELECTOR, "select")?,
+            classifier: if self.classifier {
+                Some(ClassifierExports {
+                    classify: function(CLASSIFIER, "classify")?,
+                    on_event: function(CLASSIFIER, "on-event")?,
+                    on_tick: function(CLASSIFIER, "on-tick")?,
+                })
+            } else {
+                None
+            },
         })
     }
 }

@@ -126,6 +126,10 @@ pub(crate) struct InputsRecord {
     pick: Option<ReadsRecord>,
     #[component(name = "exclusive-affinity")]
     exclusive_affinity: bool,
+    #[component(name = "classify")]
+    classify: Option<ReadsRecord>,
+    #[component(name = "tick-ms")]
+    tick_ms: Option<u32>,
 }
 
 impl From<InputsRecord> for Inputs {
@@ -135,6 +139,8 @@ impl From<InputsRecord> for Inputs {
             score: inputs.score.map(Into::into),
             pick: inputs.pick.map(Into::into),
             exclusive_affinity: inputs.exclusive_affinity,
+            classify: inputs.classify.map(Into::into),
+            tick_ms: inputs.tick_ms,
         }
     }
 }

@@ -143,7 +143,7 @@ impl std::fmt::Debug for Sandbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::common::{Policy, SPIN, args, sandbox, slot};
+    use crate::common::{Classifier, Policy, SPIN, args, sandbox, slot};
     use crate::outcome::Outcome;
 
     /// Does something whenever a policy logs, and collects errors of the sandbox.
@@ -229,6 +229,46 @@ mod tests {
                     let fault = slot.score(&args(&[ticks as f64])).unwrap_err();
                     assert_eq!(fault.outcome, Outcome::Deadline, "{deadline_us}: {fault}");
                     assert!(slot.score(&args(&[0.0])).is_ok());
+                }
+            },
+        );
+    }
+
+    /// Logs as often as the time says, in milliseconds, then resolves nothing.
+    fn chatty_classifier() -> Policy {
+        let body = "
+            (local.set $i (i32.trunc_f64_u (local.get $now)))
+            (block $done (loop $next
+              (br_if $done (i32.eqz (local.get $i)))
+              (call $log (i32.const 2) (i32.const 1024) (i32.const 2))
+              (local.set $i (i32.sub (local.get $i) (i32.const 1)))
+              (br $next)))
+            (call $nothing)";
+        let classifier = Classifier { on_event: body.into(), on_tick: body.into(), ..Classifier::default() };
+        Policy { imports_log: true, ..Policy::classifier(classifier) }
+    }
+
+    #[test]
+    fn a_tick_has_a_deadline_of_its_own() {
+        let sandbox = sandbox();
+        sandbox.ticker().kill();
+        let clock = sandbox.clone();
+        let policy =
+            CompiledPolicy::load(&sandbox, &chatty_classifier().artifact(), &Limits::default()).map(Arc::new).unwrap();
+        with(
+            move || clock.ticker().tick(),
+            || {
+                let mut slot =
+                    slot(&policy, Limits { deadline_us: 3_000, tick_deadline_us: 7_000, ..Limits::default() });
+                let event = pointsman_contract::Event::Workers(Vec::new());
+                for _ in 0..2 {
+                    assert!(slot.on_event(&event, 3.0).is_ok());
+                    let fault = slot.on_event(&event, 4.0).unwrap_err();
+                    assert!(fault.message.ends_with("deadline of 3000 us (deadline_us)"), "{fault}");
+                    assert!(slot.on_tick(7.0, &[]).is_ok());
+                    let fault = slot.on_tick(8.0, &[]).unwrap_err();
+                    assert_eq!(fault.outcome, Outcome::Deadline);
+                    assert!(fault.message.ends_with("deadline of 7000 us (tick_deadline_us)"), "{fault}");
                 }
             },
         );

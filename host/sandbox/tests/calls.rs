@@ -14,7 +14,7 @@ use pointsman_sandbox::*;
 fn every_stage_answers() {
     let sandbox = sandbox();
     let policy = sandbox.load(&Policy::whole().artifact(), Profile::Compact).unwrap();
-    assert_eq!(policy.stages(), Stages { filter: true, score: true, pick: true, select: true });
+    assert_eq!(policy.stages(), Stages { filter: true, score: true, pick: true, select: true, classify: false });
     assert_eq!((policy.wit_version(), policy.imports(), policy.origin()), ("0.1.0", &[][..], "test.wasm"));
     let manifest = policy.manifest();
     assert_eq!(
@@ -104,6 +104,9 @@ fn inputs_are_what_configure_answered() {
     let core = r#"(data (i32.const 4132) "\01")
         (data (i32.const 4136) "\00\12\00\00\01\00\00\00" "\00\00\00\00\00\00\00\00" "\08\12\00\00\02\00\00\00" "\01")
         (data (i32.const 4196) "\01")
+        (data (i32.const 4200) "\01\00\00\00" "\18\12\00\00\01\00\00\00")
+        (data (i32.const 4232) "\01\00\00\00\fa\00\00\00")
+        (data (i32.const 4632) "\00\14\00\00\04\00\00\00")
         (data (i32.const 4608) "\00\14\00\00\05\00\00\00" "\05\14\00\00\04\00\00\00" "\09\14\00\00\03\00\00\00")
         (data (i32.const 5120) "factsig1sig")"#;
     let slot = Policy { core: core.into(), ..Policy::default() }.slot(&sandbox(), Limits::default());
@@ -113,7 +116,10 @@ fn inputs_are_what_configure_answered() {
         signals: vec!["ig1s".into(), "ig\0".into()],
         workers: true,
     };
-    assert_eq!(slot.inputs(), &Inputs { filter: None, score: Some(score), pick: None, exclusive_affinity: true });
+    let classify = Some(Reads { facts: vec!["fact".into()], ..Reads::default() });
+    let inputs =
+        Inputs { score: Some(score), exclusive_affinity: true, classify, tick_ms: Some(250), ..Inputs::default() };
+    assert_eq!(slot.inputs(), &inputs);
 }
 
 /// Answers how often it was called before; traps on a negative number.

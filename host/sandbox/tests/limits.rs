@@ -16,7 +16,11 @@ const TESTED: &[&str] = &[
     "deadline_us", // src/sandbox.rs, where a test can tick
     "start_fuel",
     "answer_bytes",
-    "log_bytes", // tests/log.rs
+    "classify_fuel",    // tests/classifier.rs
+    "event_fuel",       // tests/classifier.rs
+    "tick_fuel",        // tests/classifier.rs
+    "tick_deadline_us", // src/sandbox.rs
+    "log_bytes",        // tests/log.rs
 ];
 
 #[test]

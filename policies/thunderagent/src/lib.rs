@@ -1,103 +1,58 @@
-//! The worker that holds the session, else the one with the least work: the worker selection of Dynamo's
-//! `thunderagent`.
+//! Dynamo's `thunderagent`: programs, which are sessions of an agent, share the workers' memory. One component is both the
+//! classifier that holds back the requests of programs without room, and the worker selection that keeps a program where
+//! its cache is.
 //!
-//! cost = active prefill tokens + decode cost blocks × block size, in tokens: work under way together with the blocks
-//! that this request would add. The first row of the affinity target is taken where it has one among the rows, whatever
-//! its cost; else the lowest cost, the first row among equals.
+//! A program is *reasoning* while a request of it runs and *acting* between two of them. An active program is charged its
+//! tokens on the rank that it is assigned to; a paused one is charged nothing, and its request waits. Every interval the
+//! programs that fit are resumed, those that wait for too long are resumed anyway, and ranks above the pause threshold
+//! are relieved. The requests of a program run one at a time, in the order of arrival. What the classifier decides
+//! reaches the worker selection as the affinity target; the selection works just as well with that of soft session
+//! affinity.
 //!
-//! In Dynamo the `thunderagent` classifier sets that target when it admits a session's request; the selection works
-//! just as well with the target of soft session affinity.
+//! | parameter | default | values | meaning |
+//! |---|---|---|---|
+//! | `pause_threshold` | 0.95 | 0 to 1 | share of a rank's capacity above which programs are paused |
+//! | `pause_target` | 0.8 | 0 to `pause_threshold` | share of a rank's capacity down to which they are paused |
+//! | `resume_hysteresis` | 0.1 | 0 to `pause_threshold` | how far below the threshold a rank must be to resume programs |
+//! | `resume_timeout_seconds` | 1800 | above 0 | how long a request may wait before its program is resumed anyway |
+//! | `session_retention_seconds` | 1800 | above 0 | how long a program without a request is remembered |
+//! | `scheduler_interval_seconds` | 5 | above 0 | how often all of that happens; 10 ms at least |
+//! | `acting_token_weight` | 1 | above 0 | what a token of an acting program weighs |
+//! | `acting_decay_tau_seconds` | 1 | above 0 | in how long such a token counts half, where one is resumed anyway |
+//! | `buffer_per_program` | 100 | tokens | charged to each program besides its own |
+//! | `max_tracked_requests` | 10000 | at least 1 | the most requests, and the most programs, that are tracked |
 //!
-//! No parameters.
+//! All of them are the classifier's. The capacity of a rank is its KV blocks × block size; where no rank tells its blocks,
+//! every request goes ahead.
 #![forbid(unsafe_code)]
 
-use pointsman_sdk::lowest;
+mod classifier;
+mod programs;
+mod ranks;
+mod reconcile;
+mod selection;
+
+pub use classifier::ThunderAgentParameters;
 use pointsman_sdk::prelude::*;
 
+use crate::programs::Programs;
+
 /// The policy.
-pub struct ThunderAgent;
+pub struct ThunderAgent {
+    programs: Programs,
+    block_size: u32,
+}
 
 impl Policy for ThunderAgent {
-    type Parameters = NoParameters;
+    type Parameters = ThunderAgentParameters;
     const NAME: &'static str = "thunderagent";
     const DESCRIPTION: &'static str =
-        "Keeps a session on its worker and gives a new one to the worker with the least work.";
+        "Keeps a session on its worker, and holds its requests back while no worker has room for it.";
 
-    fn configure(_: &Setup, _: NoParameters) -> Result<Self, PolicyError> {
-        Ok(Self)
+    fn configure(setup: &Setup, parameters: ThunderAgentParameters) -> Result<Self, PolicyError> {
+        let programs = Programs::new(parameters.try_into()?);
+        Ok(Self { programs, block_size: setup.partition.block_size })
     }
 }
 
-impl Scorer for ThunderAgent {
-    fn reads(&self) -> Reads {
-        [Signal::LoadActivePrefillTokens, Signal::LoadDecodeCostBlocks].into()
-    }
-
-    fn score(&mut self, request: &Request<'_>, workers: &Candidates<'_>, costs: &mut [f64]) -> Result<(), PolicyError> {
-        let block_size = f64::from(request.block_size());
-        let prefill_tokens = workers.column(Signal::LoadActivePrefillTokens)?;
-        let decode_blocks = workers.column(Signal::LoadDecodeCostBlocks)?;
-        for ((cost, tokens), blocks) in costs.iter_mut().zip(prefill_tokens).zip(decode_blocks) {
-            *cost = tokens + blocks * block_size;
-        }
-        Ok(())
-    }
-}
-
-impl Picker for ThunderAgent {
-    fn reads(&self) -> Reads {
-        Reads::COST | Reads::AFFINITY
-    }
-
-    fn pick(&mut self, request: &Request<'_>, workers: &Candidates<'_>) -> Result<usize, PolicyError> {
-        match request.affinity_target()? {
-            Some(target) if !target.is_empty() => Ok(target.start),
-            _ => lowest(workers.costs()?).ok_or_else(|| PolicyError::failed("no eligible worker")),
-        }
-    }
-}
-
-pointsman_sdk::export!(ThunderAgent: scorer, picker);
-
-#[cfg(test)]
-mod tests {
-    use pointsman_sdk::testkit::{Guest, Kit, Table};
-
-    use super::*;
-
-    fn guest() -> Guest {
-        Kit::<ThunderAgent>::new().block_size(16).configure().unwrap()
-    }
-
-    /// Workers that cost 161, 100, 84 and 84 tokens.
-    fn table() -> Table {
-        let row = |tokens, blocks| [("load.active-prefill-tokens", tokens), ("load.decode-cost-blocks", blocks)];
-        Table::new().row(&row(1.0, 10.0)).row(&row(100.0, 0.0)).row(&row(20.0, 4.0)).row(&row(84.0, 0.0))
-    }
-
-    #[test]
-    fn the_cost_is_prefill_tokens_and_decode_blocks_in_tokens() {
-        assert_eq!(guest().score(&table()).unwrap(), [161.0, 100.0, 84.0, 84.0]);
-    }
-
-    #[test]
-    fn without_a_target_the_least_work_wins_and_the_first_row_among_equals() {
-        assert_eq!(guest().decide(&table()).unwrap().unwrap().row, 2);
-    }
-
-    #[test]
-    fn the_first_row_of_the_target_wins_whatever_it_costs() {
-        assert_eq!(guest().decide(&table().affinity_target(0..2)).unwrap().unwrap().row, 0);
-    }
-
-    #[test]
-    fn a_target_without_a_row_leaves_it_to_the_cost() {
-        assert_eq!(guest().decide(&table().affinity_target(0..0)).unwrap().unwrap().row, 2);
-    }
-
-    #[test]
-    fn there_are_no_parameters() {
-        let refusal = Kit::<ThunderAgent>::new().parameters(r#"{"pause_target":0.8}"#).configure().err();
-        assert_eq!(refusal.as_deref(), Some("unknown parameter `pause_target`; this policy takes none"));
-    }
-}
+pointsman_sdk::export!(ThunderAgent: scorer, picker, classifier);

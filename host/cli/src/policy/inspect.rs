@@ -86,6 +86,8 @@ struct FoundInputs<'a> {
     score: Option<FoundReads<'a>>,
     pick: Option<FoundReads<'a>>,
     exclusive_affinity: bool,
+    classify: Option<FoundReads<'a>>,
+    tick_ms: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -118,6 +120,8 @@ impl<'a> Found<'a> {
                 score: FoundReads::of(&inputs.score),
                 pick: FoundReads::of(&inputs.pick),
                 exclusive_affinity: inputs.exclusive_affinity,
+                classify: FoundReads::of(&inputs.classify),
+                tick_ms: inputs.tick_ms,
             }),
             parameters_schema: serde_json::from_str(schema).unwrap_or_else(|_| Value::from(schema.as_str())),
             imports: policy.imports(),
@@ -140,13 +144,17 @@ fn as_text(policy: &CompiledPolicy, inputs: &Result<Inputs, String>) -> String {
     line("Stages", &format!("{}{fused}", stage_names(policy.stages()).join(", ")));
     match inputs {
         Ok(inputs) => {
-            for (stage, reads) in [("filter", &inputs.filter), ("score", &inputs.score), ("pick", &inputs.pick)] {
+            let Inputs { filter, score, pick, classify, exclusive_affinity, tick_ms } = inputs;
+            for (stage, reads) in [("filter", filter), ("score", score), ("pick", pick), ("classify", classify)] {
                 if let Some(reads) = reads {
                     line(&format!("  {stage}"), &format!("reads {}", reads_text(reads)));
                 }
             }
-            if inputs.exclusive_affinity {
+            if *exclusive_affinity {
                 line("  affinity", "an eligible affinity target is the only candidate");
+            }
+            if let Some(tick_ms) = tick_ms {
+                line("  ticks", &format!("every {tick_ms} ms"));
             }
         }
         Err(reason) => line("Inputs", &format!("not known without --parameters: {reason}")),

@@ -39,6 +39,7 @@ fn small_sandbox() -> Result<Sandbox, CliError> {
 
 /// The stages by name.
 fn stage_names(stages: Stages) -> Vec<&'static str> {
-    let named = [(stages.filter, "filter"), (stages.score, "score"), (stages.pick, "pick")];
+    let named =
+        [(stages.filter, "filter"), (stages.score, "score"), (stages.pick, "pick"), (stages.classify, "classify")];
     named.into_iter().filter_map(|(has, name)| has.then_some(name)).collect()
 }

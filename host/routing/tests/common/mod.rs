@@ -99,7 +99,7 @@ impl NativePolicy for Script {
 
     fn stages(&self) -> Stages {
         let (filter, score, pick) = (self.keep.is_some(), self.score.is_some(), self.pick.is_some());
-        Stages { filter, score, pick, select: false }
+        Stages { filter, score, pick, ..Stages::default() }
     }
 
     fn configure(

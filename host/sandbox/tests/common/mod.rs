@@ -33,8 +33,29 @@ pub struct Policy {
     pub score: Option<String>,
     pub pick: Option<String>,
     pub select: Option<String>,
+    pub classifier: Option<Classifier>,
     pub realloc: String,
     pub post_return: String,
+}
+
+/// The bodies of a classifier: core code that leaves the address of the answer, as a policy's do. `classify` may use
+/// `$ticket $numbers $count $has_texts $texts $texts_len`, `on_event` `$kind $p0` to `$p5` and `$now`, `on_tick` `$now
+/// $progress $progress_len`; all of them the locals `$i` and `$j`, the functions `$admit (ticket, due, cost, target,
+/// class at, class len)` and `$resolve` of the same, which answer such an admission, `$reject (class)`, `$defer` and
+/// `$nothing`, and `$error (at, len)` in on_event and on_tick, `$failed` in classify.
+#[derive(Clone)]
+pub struct Classifier {
+    pub classify: String,
+    pub on_event: String,
+    pub on_tick: String,
+}
+
+impl Default for Classifier {
+    /// Defers everything and resolves nothing.
+    fn default() -> Self {
+        let nothing = || "(call $nothing)".to_owned();
+        Self { classify: "(call $defer)".to_owned(), on_event: nothing(), on_tick: nothing() }
+    }
 }
 
 /// Answers one `true` for each row.
@@ -66,6 +87,7 @@ impl Default for Policy {
             score: Some(SCORE_NUMBERS.into()),
             pick: None,
             select: None,
+            classifier: None,
             realloc: "(call $bump (local.get $align) (local.get $size))".into(),
             post_return: "(global.set $top (i32.const 16384))".into(),
         }
@@ -125,7 +147,7 @@ const TYPES: &str = r#"
       (field "workers" bool)))
     (export "reads" (type $reads (eq $reads')))
     (type $inputs' (record (field "filter" (option $reads)) (field "score" (option $reads)) (field "pick" (option $reads))
-      (field "exclusive-affinity" bool)))
+      (field "exclusive-affinity" bool) (field "classify" (option $reads)) (field "tick-ms" (option u32))))
     (export "inputs" (type $inputs (eq $inputs')))
     (type $manifest' (record (field "name" string) (field "version" string) (field "description" string)
       (field "parameters-schema" string)))
@@ -133,6 +155,108 @@ const TYPES: &str = r#"
     (type $selection' (record (field "row" u32) (field "cost" f64)))
     (export "selection" (type $selection (eq $selection')))
 "#;
+
+const CLASSIFIER_HELPERS: &str = r#"
+  ;; an admission at 2080: class, due, cost, target, each there
+  (func $admission (param $due f64) (param $cost i32) (param $target i32) (param $class i32) (param $class_len i32)
+    (i32.store (i32.const 2080) (i32.ne (local.get $class_len) (i32.const 0)))
+    (i32.store (i32.const 2084) (local.get $class))
+    (i32.store (i32.const 2088) (local.get $class_len))
+    (i32.store (i32.const 2096) (i32.const 1))
+    (f64.store (i32.const 2104) (local.get $due))
+    (i32.store (i32.const 2112) (i32.const 1))
+    (i32.store (i32.const 2116) (local.get $cost))
+    (i32.store (i32.const 2120) (i32.const 2))
+    (i32.store (i32.const 2124) (local.get $target)))
+  ;; result at 2056, option at 2064, verdict at 2072
+  (func $classified (param $bad i32) (param $some i32) (param $reject i32) (result i32)
+    (i32.store (i32.const 2056) (local.get $bad))
+    (i32.store (i32.const 2064) (local.get $some))
+    (i32.store (i32.const 2072) (local.get $reject))
+    (i32.const 2056))
+  (func $admit (param $ticket i32) (param $due f64) (param $cost i32) (param $target i32) (param $class i32)
+    (param $class_len i32) (result i32)
+    (call $admission (local.get $due) (local.get $cost) (local.get $target) (local.get $class) (local.get $class_len))
+    (call $classified (i32.const 0) (i32.const 1) (i32.const 0)))
+  (func $reject (param $class i32) (result i32)
+    (i64.store (i32.const 2080) (i64.const 0))
+    (i32.store (i32.const 2080) (local.get $class))
+    (i32.store (i32.const 2084) (i32.const 0))
+    (i32.store (i32.const 2096) (i32.const 1024))
+    (i32.store (i32.const 2100) (i32.const 12))
+    (call $classified (i32.const 0) (i32.const 1) (i32.const 1)))
+  (func $defer (result i32) (call $classified (i32.const 0) (i32.const 0) (i32.const 0)))
+  (func $failed (result i32)
+    (drop (call $classified (i32.const 1) (i32.const 1024) (i32.const 0)))
+    (i32.store (i32.const 2068) (i32.const 12))
+    (i32.const 2056))
+  ;; a list of one resolution at 2064: the ticket, the verdict at 2072
+  (func $resolve (param $ticket i32) (param $due f64) (param $cost i32) (param $target i32) (param $class i32)
+    (param $class_len i32) (result i32)
+    (call $admission (local.get $due) (local.get $cost) (local.get $target) (local.get $class) (local.get $class_len))
+    (i32.store (i32.const 2064) (local.get $ticket))
+    (i32.store (i32.const 2072) (i32.const 0))
+    (call $list (i32.const 2064) (i32.const 1)))
+  (func $nothing (result i32) (call $list (i32.const 0) (i32.const 0)))
+"#;
+
+const CLASSIFIER_TYPES: &str = r#"
+    (type $ticket' u32)
+    (export "ticket" (type $ticket (eq $ticket')))
+    (type $target' (variant (case "keep") (case "clear") (case "set" u32)))
+    (export "target-change" (type $target (eq $target')))
+    (type $admission' (record (field "policy-class" (option string)) (field "due-ms" (option f64))
+      (field "scheduling-cost-tokens" (option u32)) (field "target" $target)))
+    (export "admission" (type $admission (eq $admission')))
+    (type $error-class' (enum "invalid-request" "unauthenticated" "permission-denied" "not-found" "conflict"
+      "payload-too-large" "unsupported-media" "rate-limited" "capacity-exhausted" "unavailable" "backend-protocol"
+      "deadline-exceeded" "not-implemented" "internal" "cancelled"))
+    (export "error-class" (type $error-class (eq $error-class')))
+    (type $rejection' (record (field "class" $error-class) (field "public-message" (option string))
+      (field "diagnostic" string)))
+    (export "rejection" (type $rejection (eq $rejection')))
+    (type $verdict' (variant (case "admit" $admission) (case "reject" $rejection)))
+    (export "verdict" (type $verdict (eq $verdict')))
+    (type $worker' (record (field "number" u32) (field "rank" u32) (field "total-kv-blocks" (option u32))))
+    (export "classifier-worker" (type $worker (eq $worker')))
+    (type $placement' (record (field "ticket" $ticket) (field "worker" u32)))
+    (export "placement" (type $placement (eq $placement')))
+    (type $completion' (record (field "ticket" $ticket) (field "worker" u32) (field "context-tokens" (option u32))))
+    (export "completion" (type $completion (eq $completion')))
+    (type $abortion' (record (field "ticket" $ticket) (field "worker" (option u32)) (field "error" (option string))))
+    (export "abortion" (type $abortion (eq $abortion')))
+    (type $event' (variant (case "sent" $placement) (case "responding" $placement) (case "completed" $completion)
+      (case "aborted" $abortion) (case "workers" (list $worker))))
+    (export "event" (type $event (eq $event')))
+    (type $progress' (record (field "ticket" $ticket) (field "context-tokens" u32)))
+    (export "progress" (type $progress (eq $progress')))
+    (type $resolution' (record (field "ticket" $ticket) (field "verdict" $verdict)))
+    (export "resolution" (type $resolution (eq $resolution')))
+"#;
+
+/// The functions of a classifier: name, core parameters, component-level parameters and result.
+const CLASSIFIER: [(&str, &str, &str, &str); 3] = [
+    (
+        "classify",
+        "(param $ticket i32) (param $numbers i32) (param $count i32)
+         (param $has_texts i32) (param $texts i32) (param $texts_len i32)",
+        "(param \"ticket\" $ticket) (param \"numbers\" (list f64)) (param \"texts\" (option (list (option string))))",
+        "(option $verdict)",
+    ),
+    (
+        "on-event",
+        "(param $kind i32) (param $p0 i32) (param $p1 i32) (param $p2 i32) (param $p3 i32) (param $p4 i32)
+         (param $p5 i32) (param $now f64)",
+        "(param \"event\" $event) (param \"now-ms\" f64)",
+        "(list $resolution)",
+    ),
+    (
+        "on-tick",
+        "(param $now f64) (param $progress i32) (param $progress_len i32)",
+        "(param \"now-ms\" f64) (param \"progress\" (list $progress))",
+        "(list $resolution)",
+    ),
+];
 
 /// The core parameters and the component-level result of a stage.
 const STAGES: [(&str, &str, &str); 4] = [
@@ -158,6 +282,11 @@ impl Policy {
         Self { score: Some(body.into()), ..Self::default() }
     }
 
+    /// A classifier and nothing else.
+    pub fn classifier(classifier: Classifier) -> Self {
+        Self { score: None, classifier: Some(classifier), ..Self::default() }
+    }
+
     /// A scorer that runs `body` while the first number is not 0, and otherwise answers its numbers.
     pub fn hostile(body: &str) -> Self {
         Self::scorer(format!(
@@ -174,6 +303,17 @@ impl Policy {
         put(&mut text, &format!("(import \"pointsman:policy/types@{version}\" (instance $types {TYPES}))"));
         for name in ["partition", "router-config", "inputs", "manifest", "selection"] {
             put(&mut text, &format!("(alias export $types \"{name}\" (type ${name}))"));
+        }
+        if self.classifier.is_some() {
+            put(
+                &mut text,
+                &format!(
+                    "(import \"pointsman:policy/classification@{version}\" (instance $classes {CLASSIFIER_TYPES}))"
+                ),
+            );
+            for name in ["ticket", "verdict", "event", "progress", "resolution"] {
+                put(&mut text, &format!("(alias export $classes \"{name}\" (type ${name}))"));
+            }
         }
         put(&mut text, &format!("(core module $memory (memory (export \"memory\") {}))", self.memory));
         put(&mut text, "(core instance $mem (instantiate $memory))");
@@ -198,6 +338,13 @@ impl Policy {
         for ((_, name, _), body) in STAGES.iter().zip(bodies) {
             if let Some(body) = body {
                 writeln!(stages, "  (func (export \"{name}\") {STAGE}\n {body})").unwrap();
+            }
+        }
+        if let Some(Classifier { classify, on_event, on_tick }) = &self.classifier {
+            stages.push_str(CLASSIFIER_HELPERS);
+            for ((name, parameters, ..), body) in CLASSIFIER.iter().zip([classify, on_event, on_tick]) {
+                let locals = "(result i32) (local $i i32) (local $j i32)";
+                writeln!(stages, "  (func (export \"{name}\") {parameters} {locals}\n {body})").unwrap();
             }
         }
         let Self { core, describe, configure, realloc, post_return, .. } = self;
@@ -245,6 +392,20 @@ impl Policy {
                      (instance ${name}_exported (export \"{name}\" (func ${name})))
                      (export \"pointsman:policy/{interface}@{version}\" (instance ${name}_exported))",
                     lift(name)
+                ),
+            );
+        }
+        if self.classifier.is_some() {
+            for (name, _, parameters, answer) in CLASSIFIER {
+                let result = format!("(result (result {answer} (error string)))");
+                put(&mut text, &format!("(func ${name} {parameters} {result} {})", lift(name)));
+            }
+            let exports = CLASSIFIER.map(|(name, ..)| format!("(export \"{name}\" (func ${name}))")).join(" ");
+            put(
+                &mut text,
+                &format!(
+                    "(instance $classifier {exports})
+                     (export \"pointsman:policy/request-classifier@{version}\" (instance $classifier))"
                 ),
             );
         }

@@ -1,0 +1,260 @@
+//! Every built-in classifier answers the same as a component and compiled in, over one long course of requests, events
+//! and ticks; and no request is left behind.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pointsman_contract::{
+    ClassifierWorker, Event, Fact, Inputs, Partition, Progress, Reads, Resolution, Role, RouterConfig, Text, Ticket,
+    Verdict,
+};
+use pointsman_sandbox::{Args, Artifact, GuestSetup, GuestSlot, Limits, Profile, Sandbox, SandboxConfig};
+use pointsman_sdk::native::{Call, NativeGuest, NativePolicy, native};
+
+const STEPS: u32 = 3_000;
+const WORKERS: u32 = 4;
+
+/// One classifier in both forms.
+struct Twins {
+    component: GuestSlot,
+    native: Box<dyn NativeGuest>,
+}
+
+impl Twins {
+    fn new(name: &str, policy: &impl NativePolicy, parameters: &str) -> Self {
+        let sandbox = Sandbox::new(SandboxConfig { guests: 2, ..SandboxConfig::default() }).unwrap();
+        let built_in = pointsman_policies::get(name).unwrap();
+        let artifact = Artifact::from_bytes(name, built_in.component);
+        let loaded = sandbox.load(&artifact, Profile::Compact).unwrap();
+        assert_eq!(loaded.stages(), policy.stages());
+        let partition = Partition {
+            model: "default".to_owned(),
+            routing_group: "default".to_owned(),
+            role: Role::Aggregated,
+            block_size: 16,
+            seed: 7,
+        };
+        let native = policy.configure(&partition, &RouterConfig::default(), parameters).unwrap();
+        let component = GuestSlot::new(GuestSetup {
+            policy: loaded,
+            instance: name.to_owned(),
+            partition,
+            router_config: RouterConfig::default(),
+            parameters: parameters.to_owned(),
+            limits: Limits::default(),
+        })
+        .unwrap();
+        assert_eq!(component.inputs(), native.inputs());
+        Self { component, native }
+    }
+
+    fn inputs(&self) -> &Inputs {
+        self.native.inputs()
+    }
+
+    fn classify(&mut self, ticket: Ticket, asked: &Asked) -> Option<Verdict> {
+        let reads = self.inputs().classify.clone().unwrap_or_default();
+        let (numbers, texts) = asked.packed(&reads);
+        let sent: Vec<Option<&str>> = texts.iter().map(Option::as_deref).collect();
+        let call =
+            Call { rows: 0, numbers: &numbers, workers: None, texts: Some(&*sent).filter(|all| !all.is_empty()) };
+        let native = self.native.classify(ticket, &call);
+        let texts = Some(texts).filter(|all| !all.is_empty()).map(Arc::new);
+        let args = Args { numbers: Arc::new(numbers), texts, ..Args::default() };
+        let component = self.component.classify(ticket, &args).map_err(|fault| fault.message);
+        assert_eq!(component, native, "ticket {ticket}");
+        component.unwrap()
+    }
+
+    fn event(&mut self, event: &Event, now_ms: f64) -> Vec<Resolution> {
+        let component = self.component.on_event(event, now_ms).unwrap();
+        assert_eq!(component, self.native.on_event(event, now_ms).unwrap(), "{event:?} at {now_ms}");
+        component
+    }
+
+    fn tick(&mut self, now_ms: f64, progress: &[Progress]) -> Vec<Resolution> {
+        let component = self.component.on_tick(now_ms, progress).unwrap();
+        assert_eq!(component, self.native.on_tick(now_ms, progress).unwrap(), "tick at {now_ms}");
+        component
+    }
+}
+
+/// A request, as far as a classifier may know it.
+struct Asked {
+    id: String,
+    now_ms: f64,
+    ingress_ms: f64,
+    tokens: f64,
+    session: Option<String>,
+    last: bool,
+    pinned: Option<u32>,
+}
+
+impl Asked {
+    fn draw(now_ms: f64, ticket: Ticket, rng: &mut fastrand::Rng) -> Self {
+        Self {
+            id: format!("r{ticket}"),
+            now_ms,
+            ingress_ms: now_ms - f64::from(rng.u32(0..3_000)),
+            tokens: f64::from(rng.u32(1..4_000)),
+            session: (rng.u8(0..5) > 0).then(|| format!("s{}", rng.u8(0..30))),
+            last: rng.u8(0..20) == 0,
+            pinned: (rng.u8(0..10) == 0).then(|| rng.u32(0..WORKERS)),
+        }
+    }
+
+    fn packed(&self, reads: &Reads) -> (Vec<f64>, Vec<Option<String>>) {
+        let number = |name: &String| match Fact::from_name(name).unwrap() {
+            Fact::NowMs => self.now_ms,
+            Fact::IngressMs => self.ingress_ms,
+            Fact::PromptTokens | Fact::ContextTokens | Fact::SchedulingCostTokens => self.tokens,
+            Fact::SessionFinal if self.session.is_some() => f64::from(u8::from(self.last)),
+            Fact::PinnedWorker => self.pinned.map_or(Fact::PinnedWorker.absent(), f64::from),
+            other => other.absent(),
+        };
+        let text = |name: &String| match Text::from_name(name).unwrap() {
+            Text::SessionId => self.session.clone(),
+            Text::RequestId => Some(self.id.clone()),
+            _ => None,
+        };
+        (reads.facts.iter().map(number).collect(), reads.texts.iter().map(text).collect())
+    }
+}
+
+/// What a request has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stand {
+    Deferred,
+    Admitted,
+    Sent(u32),
+}
+
+/// A host in small: draws what happens and checks that each deferral is resolved at most once.
+struct Course {
+    twins: Twins,
+    live: BTreeMap<Ticket, Stand>,
+    rng: fastrand::Rng,
+    now_ms: f64,
+    resolved: u32,
+}
+
+impl Course {
+    fn take(&mut self, ticket: Ticket, verdict: &Verdict) {
+        match verdict {
+            Verdict::Admit(_) => _ = self.live.insert(ticket, Stand::Admitted),
+            // The host ends what is rejected.
+            Verdict::Reject(_) => self.end(ticket, false),
+        }
+    }
+
+    fn resolve(&mut self, resolutions: Vec<Resolution>) {
+        for Resolution { ticket, verdict } in resolutions {
+            assert_eq!(self.live.get(&ticket), Some(&Stand::Deferred), "ticket {ticket}");
+            self.resolved += 1;
+            self.take(ticket, &verdict);
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        let resolutions = self.twins.event(event, self.now_ms);
+        self.resolve(resolutions);
+    }
+
+    fn end(&mut self, ticket: Ticket, completes: bool) {
+        let event = match self.live.remove(&ticket) {
+            Some(Stand::Sent(worker)) if completes => {
+                Event::Completed { ticket, worker, context_tokens: Some(self.rng.u32(1..5_000)) }
+            }
+            Some(Stand::Sent(worker)) => Event::Aborted { ticket, worker: Some(worker), error: None },
+            _ => Event::Aborted { ticket, worker: None, error: Some("gone".to_owned()) },
+        };
+        self.event(&event);
+    }
+
+    fn step(&mut self, ticket: Ticket) {
+        self.now_ms += f64::from(self.rng.u32(0..200));
+        let drawn = self.rng.usize(0..self.live.len().max(1));
+        let any = self.live.iter().nth(drawn).map(|(ticket, stand)| (*ticket, *stand));
+        match (self.rng.u8(0..12), any) {
+            (0..4, _) => {
+                let asked = Asked::draw(self.now_ms, ticket, &mut self.rng);
+                self.live.insert(ticket, Stand::Deferred);
+                if let Some(verdict) = self.twins.classify(ticket, &asked) {
+                    self.take(ticket, &verdict);
+                }
+            }
+            (4..7, Some((ticket, Stand::Admitted))) => {
+                let worker = self.rng.u32(0..WORKERS);
+                self.live.insert(ticket, Stand::Sent(worker));
+                self.event(&Event::Sent { ticket, worker });
+            }
+            (7..10, Some((ticket, Stand::Sent(_)))) => self.end(ticket, true),
+            (10, Some((ticket, _))) => self.end(ticket, false),
+            (11, _) => self.tick(),
+            _ => {}
+        }
+    }
+
+    fn admitted(&self) -> Option<Ticket> {
+        self.live.iter().find(|(_, stand)| **stand != Stand::Deferred).map(|(ticket, _)| *ticket)
+    }
+
+    /// A tick, where the classifier asked for any.
+    fn tick(&mut self) {
+        if self.twins.inputs().tick_ms.is_none() {
+            return;
+        }
+        let grown = self.live.keys().filter(|ticket| *ticket % 3 == 0);
+        let progress: Vec<_> =
+            grown.map(|ticket| Progress { ticket: *ticket, context_tokens: 1_000 + ticket }).collect();
+        let resolutions = self.twins.tick(self.now_ms, &progress);
+        self.resolve(resolutions);
+    }
+}
+
+/// Runs a course; answers how many deferrals were resolved.
+fn check(name: &str, policy: &impl NativePolicy, parameters: &str) -> u32 {
+    let twins = Twins::new(name, policy, parameters);
+    let (rng, live) = (fastrand::Rng::with_seed(3), BTreeMap::new());
+    let mut course = Course { twins, live, rng, now_ms: 0.0, resolved: 0 };
+    let worker = |number| ClassifierWorker { number, rank: 0, total_kv_blocks: Some(1_000) };
+    course.event(&Event::Workers((0..WORKERS).map(worker).collect()));
+    (1..=STEPS).for_each(|ticket| course.step(ticket));
+    // Everything that still lives ends; what waits behind it is let in on the way, or by a tick, and ends too.
+    for _ in 0..100 {
+        while let Some(ticket) = course.admitted() {
+            course.end(ticket, true);
+        }
+        course.now_ms += 60_000.0;
+        course.tick();
+    }
+    assert!(course.live.is_empty(), "{name} left {:?} behind", course.live);
+    assert_eq!(course.twins.component.replaced(), 0, "{name}");
+    course.resolved
+}
+
+#[test]
+fn queue_budget() {
+    assert_eq!(check("queue-budget", &native::<queue_budget::QueueBudget>(), r#"{"max_wait_ms":2000}"#), 0);
+}
+
+#[test]
+fn max_in_flight() {
+    let resolved = check("max-in-flight", &native::<max_in_flight::MaxInFlight>(), r#"{"max_requests":20}"#);
+    assert!(resolved > 100, "{resolved}");
+}
+
+#[test]
+fn session_serial() {
+    let resolved = check("session-serial", &native::<session_serial::SessionSerial>(), "{}");
+    assert!(resolved > 100, "{resolved}");
+}
+
+#[test]
+fn thunderagent() {
+    let parameters = r#"{"session_retention_seconds":20,"resume_timeout_seconds":30,"scheduler_interval_seconds":1}"#;
+    let resolved = check("thunderagent", &native::<thunderagent::ThunderAgent>(), parameters);
+    assert!(resolved > 100, "{resolved}");
+}
