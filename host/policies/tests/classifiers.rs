@@ -258,3 +258,69 @@ fn thunderagent() {
     let resolved = check("thunderagent", &native::<thunderagent::ThunderAgent>(), parameters);
     assert!(resolved > 100, "{resolved}");
 }
+
+/// The component alone, with the default limits, and the most fuel of one call.
+struct Alone {
+    slot: GuestSlot,
+    most: u64,
+}
+
+impl Alone {
+    fn event(&mut self, event: &Event) -> Vec<Resolution> {
+        let resolutions = self.slot.on_event(event, 1.0).unwrap();
+        self.most = self.most.max(self.slot.fuel_used());
+        resolutions
+    }
+
+    fn ask(&mut self, ticket: Ticket, session: u32, tokens: f64) -> bool {
+        let asked = Asked {
+            id: format!("request-{ticket:032}"),
+            now_ms: 1.0,
+            ingress_ms: 0.0,
+            tokens,
+            session: Some(format!("session-{session:032}")),
+            last: false,
+            pinned: None,
+        };
+        let (numbers, texts) = asked.packed(&self.slot.inputs().classify.clone().unwrap());
+        let args = Args { numbers: Arc::new(numbers), texts: Some(Arc::new(texts)), ..Args::default() };
+        let verdict = self.slot.classify(ticket, &args).unwrap();
+        self.most = self.most.max(self.slot.fuel_used());
+        verdict.is_some()
+    }
+}
+
+/// Fuel is what an instruction costs, and some hundred of them take a microsecond at most: 20 us for an event and 20 ms
+/// for a reconcile are far from here.
+#[test]
+fn thunderagent_tracks_ten_thousand_requests_within_the_default_limits() {
+    const REQUESTS: u32 = 10_000;
+    const RANKS: u32 = 64;
+    let mut alone =
+        Alone { slot: Twins::new("thunderagent", &native::<thunderagent::ThunderAgent>(), "{}").component, most: 0 };
+    // Room for four requests of five, each 1,000 tokens and 100 of buffer.
+    let room = 4 * REQUESTS / 5 / RANKS * 1_100 / 16 + 1;
+    let worker = |number| ClassifierWorker { number, rank: 0, total_kv_blocks: Some(room) };
+    alone.event(&Event::Workers((0..RANKS).map(worker).collect()));
+    let admitted: Vec<Ticket> = (0..REQUESTS).filter(|ticket| alone.ask(*ticket, *ticket, 1_000.0)).collect();
+    assert_eq!(admitted.len() as u32, 4 * REQUESTS / 5);
+    for ticket in &admitted {
+        alone.event(&Event::Sent { ticket: *ticket, worker: ticket % RANKS });
+    }
+    for ticket in admitted.iter().step_by(2) {
+        alone.event(&Event::Completed { ticket: *ticket, worker: ticket % RANKS, context_tokens: Some(900) });
+        alone.ask(REQUESTS + 2 + ticket, *ticket, 950.0);
+    }
+    assert!(alone.most < 40_000, "fuel of one event: {}", alone.most);
+    let grown: Vec<_> = (0..2 * REQUESTS).map(|ticket| Progress { ticket, context_tokens: 1_050 }).collect();
+    let mut fuels = Vec::new();
+    for second in 0..3 {
+        alone.slot.on_tick(f64::from(second) * 5_000.0, &grown).unwrap();
+        fuels.push(alone.slot.fuel_used());
+    }
+    // Half an hour later everything that waits is resumed at once.
+    let resumed = alone.slot.on_tick(1_900_000.0, &grown).unwrap();
+    fuels.push(alone.slot.fuel_used());
+    assert!(resumed.len() > 1_000, "{}", resumed.len());
+    assert!(fuels.iter().all(|fuel| *fuel < 40_000_000), "fuel of a reconcile: {fuels:?}");
+}

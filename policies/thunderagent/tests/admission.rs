@@ -355,19 +355,23 @@ fn programs_without_a_request_are_forgotten_in_time() {
 fn programs_are_resumed_by_urgency_while_they_fit_in_sum() {
     // The ceiling is 85 of 100.
     let mut host = Host::plain(&[100]);
-    for (ticket, session, tokens) in [(1, "old", 20), (2, "acting", 20), (3, "full", 60)] {
+    assert_eq!(host.ask(9, "acting", 10), To(10), "its first step: after one alone it would count as new");
+    host.complete(9, 10);
+    for (ticket, session, tokens) in [(1, "old", 20), (2, "acting", 10), (3, "full", 70)] {
         assert_eq!(host.ask(ticket, session, tokens), To(10));
     }
-    // Both old programs are paused: the rank is full, and they are acting.
     host.complete(1, 20);
-    host.complete(2, 20);
-    assert_eq!(host.tick(), []);
-    assert_eq!(host.ask(4, "old", 30), Waits, "it is in the middle of its work");
+    host.complete(2, 10);
+    assert_eq!(host.tick(), [], "both are paused: the rank is full, and they are acting");
+    assert_eq!(host.ask(4, "old", 30), Waits);
     assert_eq!(host.ask(5, "new", 25), Waits);
-    assert_eq!(host.complete(3, 10), []);
-    // 75 are free: 30 for the old one, 25 for the new one, 20 for the acting one.
+    host.complete(3, 25);
+    // 60 are free: 30 for who is in the middle of its work, 25 for the new one; the acting one is last.
     assert_eq!(host.tick(), [(4, To(10)), (5, To(10))]);
-    assert_eq!(host.ask(6, "acting", 20), To(10), "resumed before its request came");
+    assert_eq!(host.ask(6, "acting", 10), Waits);
+    host.complete(4, 0);
+    host.now_ms = 1.0;
+    assert_eq!(host.tick(), [(6, To(10))]);
 }
 
 #[test]
