@@ -79,6 +79,8 @@ pub struct ClassifyRequest {
     pub session: Option<ClassifySession>,
     /// The one row that may serve the request.
     pub pin: Option<WorkerKey>,
+    /// Its headers, by lower-case name. A classifier reads those that the operator grants.
+    pub headers: Vec<(String, String)>,
 }
 
 /// The session of a request.

@@ -1,7 +1,7 @@
 //! One running policy of one partition: a sandboxed component, or an SDK policy compiled into the host. Both take the
 //! same arguments and give the same answers.
 
-use pointsman_contract::{Inputs, Selection, Stages};
+use pointsman_contract::{Event, Inputs, Progress, Resolution, Selection, Stages, Ticket, Verdict};
 use pointsman_sandbox::{Args, Fault, GuestSlot, Outcome};
 use pointsman_sdk::native::{Call, NativeGuest};
 use smallvec::SmallVec;
@@ -39,6 +39,14 @@ impl Guest {
         match self {
             Self::Component(slot) => slot.replaced(),
             Self::Native(_) => 0,
+        }
+    }
+
+    /// Whether the guest has its state still: after a fault, whether it survived.
+    pub(crate) fn is_live(&self) -> bool {
+        match self {
+            Self::Component(slot) => slot.is_live(),
+            Self::Native(_) => true,
         }
     }
 
@@ -83,6 +91,31 @@ impl Guest {
             Self::Native(guest) => native(args, |call| guest.select(call)),
         }
     }
+
+    pub(crate) fn classify(&mut self, ticket: Ticket, args: &Args) -> Result<Option<Verdict>, Fault> {
+        match self {
+            Self::Component(slot) => slot.classify(ticket, args),
+            Self::Native(guest) => native(args, |call| guest.classify(ticket, call)),
+        }
+    }
+
+    pub(crate) fn on_event(&mut self, event: &Event, now_ms: f64) -> Result<Vec<Resolution>, Fault> {
+        match self {
+            Self::Component(slot) => slot.on_event(event, now_ms),
+            Self::Native(guest) => guest.on_event(event, now_ms).map_err(policy_error),
+        }
+    }
+
+    pub(crate) fn on_tick(&mut self, now_ms: f64, progress: &[Progress]) -> Result<Vec<Resolution>, Fault> {
+        match self {
+            Self::Component(slot) => slot.on_tick(now_ms, progress),
+            Self::Native(guest) => guest.on_tick(now_ms, progress).map_err(policy_error),
+        }
+    }
+}
+
+fn policy_error(message: String) -> Fault {
+    Fault::new(Outcome::PolicyError, message)
 }
 
 fn native<T>(args: &Args, call: impl FnOnce(&Call<'_>) -> Result<T, String>) -> Result<T, Fault> {
@@ -94,7 +127,7 @@ fn native<T>(args: &Args, call: impl FnOnce(&Call<'_>) -> Result<T, String>) -> 
         workers: args.workers.as_ref().map(|workers| workers.as_slice()),
         texts: texts.as_deref(),
     };
-    call(&arguments).map_err(|message| Fault::new(Outcome::PolicyError, message))
+    call(&arguments).map_err(policy_error)
 }
 
 fn answers(function: &str, answered: usize, rows: u32) -> Result<(), Fault> {

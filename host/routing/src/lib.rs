@@ -27,7 +27,9 @@ mod table;
 mod vocabulary;
 mod worker;
 
-pub use admission::{AdmissionController, AdmissionHost, AdmissionOutcome, AdmissionSetup, QueuedRequest, Submission};
+pub use admission::{
+    AdmissionController, AdmissionHost, AdmissionOutcome, AdmissionSetup, HostedClassifier, QueuedRequest, Submission,
+};
 pub use error::{DecideError, RouterError};
 pub use given::{GivenAnswer, GivenPolicy, GivenTable};
 pub use hosted::{HostedDecision, HostedPolicy, HostedTable};

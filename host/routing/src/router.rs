@@ -9,6 +9,7 @@ use pointsman_sdk::native;
 use rustc_hash::FxHashMap;
 use sha2::{Digest, Sha256};
 
+use crate::admission::HostedClassifier;
 use crate::config::{Instance, InstanceKind, LimitsPatch, OnFault, Overrides, PartitionKeyRef, PolicyConfig, Selected};
 use crate::error::RouterError;
 use crate::guest::Guest;
@@ -327,6 +328,21 @@ impl Router {
         self.build_pipeline(instance, &PartitionKey::of_role(role), 16, &self.router_config).map(drop)
     }
 
+    /// A classifier of that instance for a partition. Every call builds a new guest.
+    ///
+    /// # Errors
+    /// As [`Self::partition`]; a policy that is no classifier.
+    pub fn classifier(
+        &self,
+        instance: InstanceSpec,
+        partition: Arc<Partition>,
+    ) -> Result<HostedClassifier, RouterError> {
+        let instance = instance.into_instance();
+        let guest = self.guest(&instance, partition.key(), partition.block_size(), &self.router_config)?;
+        HostedClassifier::new(guest, partition, Arc::clone(&self.vocabulary))
+            .map_err(|message| provider_error(&instance.name, &type_name(&instance.kind), message))
+    }
+
     /// The policy that serves partitions of that key, over tables that the caller holds; its guests are told `config`.
     /// Every call builds new guests.
     ///
@@ -426,12 +442,22 @@ impl Router {
         block_size: u32,
         config: &RouterConfig,
     ) -> Result<Member, RouterError> {
+        let guest = self.guest(instance, key, block_size, config)?;
+        Member::new(instance.name.clone(), guest, instance.on_fault, &self.vocabulary)
+            .map_err(|message| provider_error(&instance.name, &type_name(&instance.kind), message))
+    }
+
+    fn guest(
+        &self,
+        instance: &Instance,
+        key: &PartitionKey,
+        block_size: u32,
+        config: &RouterConfig,
+    ) -> Result<Guest, RouterError> {
         let mut limits: Limits = instance.limits.resolve();
         limits.deadline_us = self.deadline_us.unwrap_or(limits.deadline_us);
         let partition = self.contract_partition(&instance.name, key, block_size);
-        let guest = self.registry.guest(&self.sandbox, instance, partition, config, limits)?;
-        Member::new(instance.name.clone(), guest, instance.on_fault, &self.vocabulary)
-            .map_err(|message| provider_error(&instance.name, &type_name(&instance.kind), message))
+        self.registry.guest(&self.sandbox, instance, partition, config, limits)
     }
 
     fn default_pipeline(

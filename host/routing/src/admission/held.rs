@@ -133,6 +133,7 @@ impl<R: QueuedRequest> Held<R> {
                 trigger: session.trigger,
             }),
             pin: eligibility::pin(request),
+            headers: request.headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
             ..ClassifyRequest::default()
         })
     }

@@ -5,6 +5,7 @@
 //! [`advance`](AdmissionController::advance), which does what can be done now, and reads the outcomes. Time comes with
 //! each call.
 
+mod classifier;
 mod held;
 
 use std::collections::VecDeque;
@@ -21,6 +22,7 @@ use rustc_hash::FxHashMap;
 use crate::error::DecideError;
 use crate::partition::{Decision, Partition};
 use crate::request::Request;
+pub use classifier::HostedClassifier;
 use held::{Held, Place};
 
 /// What the owner of an [`AdmissionController`] keeps of a request while it waits.
@@ -316,6 +318,11 @@ impl<R: QueuedRequest, C: Classifier> AdmissionController<R, C> {
     #[must_use]
     pub fn request(&self, id: LifecycleId) -> Option<&R> {
         self.requests.get(&id).map(|held| &held.submission.request)
+    }
+
+    /// The classifier, for what its owner has to tell it or ask it besides.
+    pub const fn classifier_mut(&mut self) -> &mut C {
+        self.lifecycles.classifier_mut()
     }
 
     /// What the lifecycles have counted.
