@@ -140,6 +140,14 @@ pub struct ProfileSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClassId(pub(crate) usize);
 
+impl ClassId {
+    /// Its place in [`Profile::classes`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0
+    }
+}
+
 /// A checked set of policy classes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod admission;
 mod cache;
 mod clock;
 mod ledger;
@@ -17,6 +18,7 @@ mod run;
 mod trace;
 pub mod worker;
 
+pub use admission::{AdmissionReport, ClassReport};
 pub use clock::{Clock, WallClock};
 pub use report::{DecisionLine, Report, RunReport, TraceReport};
 pub use run::{Fleet, Observer, Options, ReplayError, Run};

@@ -5,6 +5,7 @@ use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 
+use crate::admission::{AdmissionReport, ClassReport};
 use crate::metrics::{Milliseconds, PerDecision};
 use crate::trace::{BLOCK_SIZE, Trace};
 
@@ -74,6 +75,9 @@ pub struct RunReport {
     /// SHA-256 over (index u64, worker id u64, dp rank u32), little-endian, of each decision of each decided request,
     /// by index, prefill before decode.
     pub decisions_sha256: String,
+    /// What admission did; none where the router-policy file has nothing to admit by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admission: Option<AdmissionReport>,
     /// Rejected requests by the name of the reason.
     #[serde(skip)]
     pub rejections: BTreeMap<&'static str, u64>,
@@ -140,6 +144,27 @@ impl fmt::Display for Report {
                     writeln!(f, "{}: {what}: {}", run.policy, counts.join(", "))?;
                 }
             }
+            let Some(AdmissionReport { classified, classifier_faults, deferrals_expired, classes }) = &run.admission
+            else {
+                continue;
+            };
+            writeln!(
+                f,
+                "{}: classified {classified}, classifier faults {classifier_faults}, deferred too long {deferrals_expired}",
+                run.policy
+            )?;
+            for ClassReport { name, dispatched, waited, wait_ms, share, .. } in classes {
+                let ms = |value: Option<f64>| value.map_or("-".to_owned(), |ms| format!("{ms:.0}"));
+                let share = share.map_or("-".to_owned(), |share| format!("{:.1}", share * 100.0));
+                writeln!(
+                    f,
+                    "{}: class {name}: {dispatched} dispatched, {waited} waited, wait ms p50 {} p99 {}, {share} % of the prompt \
+                     tokens",
+                    run.policy,
+                    ms(wait_ms.p50),
+                    ms(wait_ms.p99)
+                )?;
+            }
         }
         Ok(())
     }
@@ -200,6 +225,7 @@ mod tests {
             decision_us: PerDecision { p50: Some(1.25), p99: None },
             fuel: None,
             decisions_sha256: "ab".to_owned(),
+            admission: None,
             rejections: BTreeMap::from([("no-endpoints", 1)]),
         }
     }

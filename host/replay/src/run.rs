@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use pointsman_contract::{Role, RouterConfig};
 use pointsman_routing::{
-    Affinity, Decision, Partition, PartitionKey, Request, ReservationId, Router, RouterError, Session, WorkerConfig,
-    WorkerKey, WorkerOverlap,
+    AdmissionOutcome, Affinity, Decision, Partition, PartitionKey, Request, ReservationId, Router, RouterError,
+    Session, WorkerConfig, WorkerKey, WorkerOverlap,
 };
 use pointsman_sandbox::Outcome;
 use rustc_hash::FxHashMap;
 
+use crate::admission::{Door, Host, Queued};
 use crate::clock::Clock;
 use crate::ledger::Ledger;
 use crate::metrics::{Balance, Milliseconds, PerDecision, Samples};
@@ -226,6 +227,24 @@ fn job<'t>(index: usize, work: Work, request: &TraceRequest<'t>) -> Job<'t> {
     }
 }
 
+/// What a request asks of a pool, but for its time, its session's target and its overlaps.
+fn request<'t>(pool: &Pool<'_>, row: &TraceRequest<'t>, fleet: u64) -> Request<'t> {
+    Request {
+        prompt_tokens: u64::from(row.input_tokens),
+        block_hashes: row.block_ids,
+        tracks_prefill_tokens: pool.work != Work::Decode,
+        priority_jump: row.priority,
+        pinned: row.pinned_worker.filter(|id| heeds(pool, *id, fleet)).map(|id| WorkerKey::new(id, 0)),
+        session: row.session_id.map(|id| Session {
+            id,
+            parent_id: row.parent_session_id,
+            last: row.session_final,
+            trigger: row.input_trigger,
+        }),
+        ..Request::default()
+    }
+}
+
 type Faults = [u64; Outcome::ALL.len()];
 
 /// The workers of one role, and the router's partition that decides among them.
@@ -242,6 +261,19 @@ struct Pool<'t> {
     decisions: Vec<u64>,
     /// The worker of each session's last request.
     sessions: FxHashMap<&'t str, WorkerKey>,
+}
+
+impl Pool<'_> {
+    /// The router tells the fault that a decision ended in; others, as of a filter that was asked again, it counts.
+    fn hear_faults(&mut self, index: usize) -> Result<(), ReplayError> {
+        let [_, heard] = &mut self.faults;
+        let met = count_of(heard, Outcome::Deadline);
+        *heard = self.partition.counts().faults;
+        if count_of(heard, Outcome::Deadline) == met {
+            return Ok(());
+        }
+        Err(ReplayError::Deadline { index, role: self.role })
+    }
 }
 
 /// A worker: the pool's place, then the worker's place in it.
@@ -261,7 +293,9 @@ struct Simulation<'t> {
     touched: Vec<Place>,
     /// Requests whose prefill has ended at this instant and that go on to the decode pool.
     handed_over: Vec<usize>,
-    /// The reservation of each request that is on a worker.
+    /// Admission in front of the pool that answers.
+    door: Option<Door<'t>>,
+    /// The reservation of each request that is on a worker; admission keeps its own.
     booked: Vec<Option<ReservationId>>,
     events: Vec<Event>,
     overlaps: Vec<WorkerOverlap>,
@@ -311,6 +345,10 @@ impl<'t> Simulation<'t> {
             });
             first_id += u64::from(workers);
         }
+        let door = match pools.last() {
+            Some(pool) => run.router.admission(&pool.partition, 0.0)?.map(Door::new),
+            None => None,
+        };
         Ok(Self {
             label: run.label,
             trace: run.trace,
@@ -326,6 +364,7 @@ impl<'t> Simulation<'t> {
             overlaps: Vec::new(),
             ledger: Ledger::default(),
             figures: Figures::default(),
+            door,
         })
     }
 
@@ -335,7 +374,7 @@ impl<'t> Simulation<'t> {
         loop {
             let arrival = self.trace.get(arrivals).map(|request| arrival_us(&request, self.options.speed));
             let due = self.agenda.peek().map(|Reverse((at, _))| *at);
-            let Some(now) = due.into_iter().chain(arrival).min() else { break };
+            let Some(now) = due.into_iter().chain(arrival).chain(self.door_opens_us()).min() else { break };
             self.end_steps(now);
             self.handed_over.sort_unstable();
             for index in std::mem::take(&mut self.handed_over) {
@@ -346,10 +385,21 @@ impl<'t> Simulation<'t> {
                 arrivals += 1;
                 observer.progress(arrivals as u64);
             }
+            self.open_door(now)?;
             self.start_steps(now);
             self.ledger.write_settled(self.label, |line| observer.decision(line)).map_err(ReplayError::Decisions)?;
         }
-        Ok(())
+        if let Some(door) = &mut self.door {
+            door.controller.shut_down();
+            self.take_outcomes(0, self.pools.len() - 1)?;
+        }
+        self.ledger.write_settled(self.label, |line| observer.decision(line)).map_err(ReplayError::Decisions)
+    }
+
+    /// When admission has something to do though nothing else happens; none while it holds no request.
+    fn door_opens_us(&self) -> Option<u64> {
+        let door = self.door.as_ref().filter(|door| !door.is_idle())?;
+        door.controller.next_deadline().map(|ms| (ms * 1_000.0).ceil() as u64)
     }
 
     fn end_steps(&mut self, now: u64) {
@@ -393,78 +443,79 @@ impl<'t> Simulation<'t> {
             let Some(request) = self.trace.get(index) else { continue };
             let Some(booked) = self.booked.get_mut(index) else { continue };
             let since_arrival = now - arrival_us(&request, self.options.speed);
-            match (happening, *booked) {
-                (Happening::Admitted { hits }, _) => {
+            match self.door.as_mut().filter(|_| pool.work != Work::Prefill) {
+                Some(door) => Self::tell_door(door, index, &request, happening),
+                None => tell_partition(&pool.partition, booked, happening),
+            }
+            match happening {
+                Happening::Admitted { hits } => {
                     if pool.work != Work::Decode {
                         self.figures.hit_blocks += hits;
                         self.figures.prompt_blocks += request.blocks();
                     }
                 }
-                (Happening::Prefilled, Some(id)) => {
-                    pool.partition.prefill_complete(id);
-                }
-                (Happening::OutputBlock, Some(id)) => {
-                    pool.partition.output_blocks(id, 1);
-                }
-                (Happening::FirstToken, _) => self.figures.ttft_us.push(since_arrival),
-                (Happening::Finished, Some(id)) => {
-                    pool.partition.free(id);
+                Happening::Prefilled | Happening::OutputBlock => {}
+                Happening::FirstToken => self.figures.ttft_us.push(since_arrival),
+                Happening::Finished => {
                     pool.balance.remove(now, worker);
-                    *booked = None;
                     if pool.work == Work::Prefill {
                         self.handed_over.push(index);
                     } else {
                         self.figures.latency_us.push(since_arrival);
                     }
                 }
-                (_, None) => {}
             }
         }
     }
 
     /// Asks the router for a worker and gives it the request.
     fn decide(&mut self, now: u64, index: usize, pool_place: usize) -> Result<(), ReplayError> {
-        let last = pool_place + 1 == self.pools.len();
+        if self.door.is_some() && pool_place + 1 == self.pools.len() {
+            self.knock(now, index, pool_place);
+            return Ok(());
+        }
         let (Some(row), Some(pool)) = (self.trace.get(index), self.pools.get_mut(pool_place)) else { return Ok(()) };
         find_overlaps(pool, row.block_ids, &mut self.overlaps);
         let bound = row.session_id.and_then(|session| pool.sessions.get(session));
+        let affinity = bound.map(|key| Affinity { worker: key.worker, rank: Some(key.rank), hard: false });
         let request = Request {
             now_ms: now as f64 / 1_000.0,
-            prompt_tokens: u64::from(row.input_tokens),
-            block_hashes: row.block_ids,
-            tracks_prefill_tokens: pool.work != Work::Decode,
-            priority_jump: row.priority,
-            pinned: row.pinned_worker.filter(|id| heeds(pool, *id, self.fleet)).map(|id| WorkerKey::new(id, 0)),
-            affinity: bound.map(|key| Affinity { worker: key.worker, rank: Some(key.rank), hard: false }),
+            affinity,
             overlaps: &self.overlaps,
-            session: row.session_id.map(|id| Session {
-                id,
-                parent_id: row.parent_session_id,
-                last: row.session_final,
-                trigger: row.input_trigger,
-            }),
-            ..Request::default()
+            ..request(pool, &row, self.fleet)
         };
-
         let before = self.clock.nanoseconds();
         let decided = pool.partition.decide(&request);
         self.figures.decision_ns.push(self.clock.nanoseconds().saturating_sub(before));
-
-        // The router tells the fault that a decision ended in; others, as of a filter that was asked again, it counts.
-        let [_, heard] = &mut pool.faults;
-        let met = count_of(heard, Outcome::Deadline);
-        *heard = pool.partition.counts().faults;
-        if count_of(heard, Outcome::Deadline) != met {
-            return Err(ReplayError::Deadline { index, role: pool.role });
-        }
+        pool.hear_faults(index)?;
         let decision = match decided {
             Ok(decision) => decision,
             Err(error) => {
-                *self.figures.rejections.entry(error.name()).or_default() += 1;
-                self.ledger.reject(index as u64, pool.role, error.name());
+                self.refuse(index, pool_place, error.name());
                 return Ok(());
             }
         };
+        let reservation = pool.partition.reserve(&request, &decision);
+        let Some(reservation) = reservation else {
+            return Err(ReplayError::NotBooked { index, worker: decision.worker });
+        };
+        if let Some(booked) = self.booked.get_mut(index) {
+            *booked = Some(reservation);
+        }
+        self.place(now, index, pool_place, decision)
+    }
+
+    /// A request gets no worker.
+    fn refuse(&mut self, index: usize, pool_place: usize, reason: &'static str) {
+        let Some(pool) = self.pools.get(pool_place) else { return };
+        *self.figures.rejections.entry(reason).or_default() += 1;
+        self.ledger.reject(index as u64, pool.role, reason);
+    }
+
+    /// Gives a decided and booked request to its worker.
+    fn place(&mut self, now: u64, index: usize, pool_place: usize, decision: Decision) -> Result<(), ReplayError> {
+        let last = pool_place + 1 == self.pools.len();
+        let (Some(row), Some(pool)) = (self.trace.get(index), self.pools.get_mut(pool_place)) else { return Ok(()) };
         self.ledger.decide(index as u64, pool.role, decision, last);
         let Decision { worker: key, fallback, fuel, .. } = decision;
         self.figures.fallbacks += u64::from(fallback);
@@ -472,10 +523,8 @@ impl<'t> Simulation<'t> {
         if let Some(fuel) = fuel {
             self.figures.fuel.push(fuel);
         }
-
-        let reservation = pool.partition.reserve(&request, &decision);
         let worker = key.worker.wrapping_sub(pool.first_id) as usize;
-        let (Some(reservation), Some(simulated)) = (reservation, pool.workers.get_mut(worker)) else {
+        let Some(simulated) = pool.workers.get_mut(worker) else {
             return Err(ReplayError::NotBooked { index, worker: key });
         };
         simulated.enqueue(now, job(index, pool.work, &row));
@@ -483,9 +532,6 @@ impl<'t> Simulation<'t> {
         pool.balance.add(now, worker);
         if let Some(decisions) = pool.decisions.get_mut(worker) {
             *decisions += 1;
-        }
-        if let Some(booked) = self.booked.get_mut(index) {
-            *booked = Some(reservation);
         }
         if let Some(session) = row.session_id {
             if row.session_final == Some(true) {
@@ -495,6 +541,88 @@ impl<'t> Simulation<'t> {
             }
         }
         Ok(())
+    }
+
+    /// Takes a request to admission, which has a worker chosen sooner or later.
+    fn knock(&mut self, now: u64, index: usize, pool_place: usize) {
+        let (Some(row), Some(pool), Some(door)) = (self.trace.get(index), self.pools.get(pool_place), &mut self.door)
+        else {
+            return;
+        };
+        let queued = Queued { index, row, base: request(pool, &row, self.fleet), overlaps: Vec::new() };
+        if let Err(error) = door.submit(queued, now as f64 / 1_000.0) {
+            self.refuse(index, pool_place, error.name());
+        }
+    }
+
+    /// Lets through what admission lets through now.
+    fn open_door(&mut self, now: u64) -> Result<(), ReplayError> {
+        let last = self.pools.len() - 1;
+        let Self { door: Some(door), pools, clock, figures, .. } = self else { return Ok(()) };
+        let Some(pool) = pools.get(last) else { return Ok(()) };
+        let mut host = Host {
+            index: 0,
+            find_overlaps: |queued: &mut Queued<'t>| {
+                find_overlaps(pool, queued.row.block_ids, &mut queued.overlaps);
+                // Where the router keeps sessions itself, it sets the target after this.
+                let bound = queued.row.session_id.and_then(|session| pool.sessions.get(session));
+                queued.base.affinity =
+                    bound.map(|key| Affinity { worker: key.worker, rank: Some(key.rank), hard: false });
+            },
+            decide: |_: usize, partition: &Partition, request: &Request<'_>| {
+                let before = clock.nanoseconds();
+                let decided = partition.decide(request);
+                figures.decision_ns.push(clock.nanoseconds().saturating_sub(before));
+                decided
+            },
+        };
+        door.controller.advance(&mut host, now as f64 / 1_000.0);
+        let index = host.index;
+        if let Some(pool) = self.pools.get_mut(last) {
+            pool.hear_faults(index)?;
+        }
+        self.take_outcomes(now, last)
+    }
+
+    fn take_outcomes(&mut self, now: u64, pool_place: usize) -> Result<(), ReplayError> {
+        while let Some(door) = &mut self.door
+            && let Some(outcome) = door.controller.next_outcome()
+        {
+            match outcome {
+                AdmissionOutcome::Dispatched { id, decision, class, queued_ms } => {
+                    let Some((index, row)) = door.index(id).and_then(|index| Some((index, self.trace.get(index)?)))
+                    else {
+                        continue;
+                    };
+                    door.note(class, queued_ms, row.input_tokens);
+                    self.place(now, index, pool_place, decision)?;
+                }
+                AdmissionOutcome::Ended { id, end } => {
+                    if let Some((index, Some(reason))) = door.end(id, &end) {
+                        self.refuse(index, pool_place, reason);
+                    }
+                }
+                AdmissionOutcome::Faulted(message) => tracing::warn!(policy = self.label, "{message}"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells admission what happened to a request on its worker.
+    fn tell_door(door: &mut Door<'_>, index: usize, request: &TraceRequest<'_>, happening: Happening) {
+        let Some(id) = door.id(index) else { return };
+        let controller = &mut door.controller;
+        match happening {
+            Happening::Admitted { .. } => {}
+            Happening::Prefilled => controller.prefill_complete(id),
+            Happening::OutputBlock => controller.output_blocks(id, 1),
+            // The worker is the one that was chosen, so that no session can refuse it.
+            Happening::FirstToken => _ = controller.responding(id),
+            Happening::Finished => {
+                controller.progress(id, request.input_tokens.saturating_add(request.output_tokens));
+                controller.complete(id);
+            }
+        }
     }
 
     fn report(self) -> RunReport {
@@ -523,7 +651,22 @@ impl<'t> Simulation<'t> {
             decision_us: PerDecision { p50: decision_p50, p99: decision_p99 },
             fuel: (!fuel.is_empty()).then_some(PerDecision { p50: fuel_p50, p99: fuel_p99 }),
             decisions_sha256: self.ledger.sha256(),
+            admission: self.door.map(Door::report),
             rejections: self.figures.rejections,
+        }
+    }
+}
+
+/// Tells the router what happened to a request on its worker.
+fn tell_partition(partition: &Partition, booked: &mut Option<ReservationId>, happening: Happening) {
+    let Some(id) = *booked else { return };
+    match happening {
+        Happening::Admitted { .. } | Happening::FirstToken => {}
+        Happening::Prefilled => _ = partition.prefill_complete(id),
+        Happening::OutputBlock => _ = partition.output_blocks(id, 1),
+        Happening::Finished => {
+            partition.free(id);
+            *booked = None;
         }
     }
 }

@@ -92,6 +92,8 @@ pub struct TraceRequest<'a> {
     pub pinned_worker: Option<u64>,
     /// Dynamo's priority jump.
     pub priority: f64,
+    /// The policy class that the caller asks for.
+    pub policy_class: Option<&'a str>,
 }
 
 impl TraceRequest<'_> {
@@ -109,6 +111,7 @@ pub struct Trace {
     origin: String,
     rows: Vec<Row>,
     block_ids: Vec<u64>,
+    /// The names of sessions and policy classes, each once.
     sessions: Vec<Box<str>>,
 }
 
@@ -127,6 +130,7 @@ struct Row {
     parent_session: Option<u32>,
     session_final: Option<bool>,
     input_trigger: Option<Trigger>,
+    policy_class: Option<u32>,
 }
 
 impl Trace {
@@ -233,6 +237,32 @@ impl Trace {
             input_trigger: row.input_trigger,
             pinned_worker: row.pinned_worker,
             priority: row.priority,
+            policy_class: name(row.policy_class),
+        }
+    }
+
+    /// Gives each request without a session one, by the prompts alone: a request continues the session whose latest
+    /// prompt, but for its last block, is the longest beginning of its own, and begins a session where there is none. The
+    /// last block is left out since it is rarely full, and then another one as soon as the session goes on.
+    pub fn derive_sessions(&mut self) {
+        // The session whose latest prompt ends with that block; an id stands for all blocks before it too.
+        let mut ends: FxHashMap<u64, u32> = FxHashMap::default();
+        for index in 0..self.rows.len() {
+            let Some(row) = self.rows.get_mut(index) else { continue };
+            let blocks = self.block_ids.get(row.first_block..row.first_block + row.blocks as usize).unwrap_or_default();
+            let known = blocks.iter().rev().find_map(|id| ends.remove(id));
+            let session = match (row.session, known) {
+                (Some(session), _) | (None, Some(session)) => session,
+                (None, None) => {
+                    self.sessions.push(format!("derived-{index}").into());
+                    (self.sessions.len() - 1) as u32
+                }
+            };
+            row.session = Some(session);
+            let full = blocks.split_last().map(|(_, full)| full).filter(|full| !full.is_empty()).unwrap_or(blocks);
+            if let Some(end) = full.last() {
+                ends.insert(*end, session);
+            }
         }
     }
 }
@@ -300,6 +330,7 @@ impl Builder {
             parent_session: self.session("parent_session_id", request.parent_session_id)?,
             session_final: request.session_final,
             input_trigger: request.input_trigger,
+            policy_class: self.session("policy_class", request.policy_class)?,
         };
         self.without_ids |= request.input_tokens > 0 && request.block_ids.is_empty();
         self.trace.block_ids.extend_from_slice(request.block_ids);

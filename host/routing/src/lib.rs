@@ -40,7 +40,9 @@ pub use pointsman_contract::{Fact, Inputs, Role, RouterConfig, Signal, Stages, T
 pub use registry::{DEFAULT, Provider};
 pub use request::{Affinity, Request, Session, WorkerOverlap};
 pub use reservation::ReservationId;
-pub use router::{InstanceSpec, PartitionKey, Router, RouterBuilder, guest_seed};
+pub use router::{
+    AdmissionSettings, ClassifierSettings, InstanceSpec, PartitionKey, Router, RouterBuilder, guest_seed,
+};
 pub use table::Rows;
 pub use vocabulary::Stage;
 pub use worker::{Load, WorkerConfig};

@@ -3,13 +3,14 @@
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use pointsman_admission::{AffinityMode, Profiles, SessionAffinity};
 use pointsman_contract::{Role, RouterConfig};
 use pointsman_sandbox::{Limits, Sandbox};
 use pointsman_sdk::native;
 use rustc_hash::FxHashMap;
 use sha2::{Digest, Sha256};
 
-use crate::admission::HostedClassifier;
+use crate::admission::{AdmissionController, AdmissionSetup, HostedClassifier, QueuedRequest};
 use crate::config::{Instance, InstanceKind, LimitsPatch, OnFault, Overrides, PartitionKeyRef, PolicyConfig, Selected};
 use crate::error::RouterError;
 use crate::guest::Guest;
@@ -100,6 +101,28 @@ impl InstanceSpec {
     }
 }
 
+/// What stands in front of worker selection.
+#[derive(Clone, Debug, Default)]
+pub struct AdmissionSettings {
+    /// The policy classes of each model.
+    pub profiles: Profiles,
+    /// What decides whether and when a request is admitted; none where every request is, as it comes.
+    pub classifier: Option<ClassifierSettings>,
+    /// How strictly a session keeps its worker, and for how many seconds when it is idle; none where it keeps none.
+    pub session_affinity: Option<(AffinityMode, u32)>,
+}
+
+/// A request classifier and its rules.
+#[derive(Clone, Debug)]
+pub struct ClassifierSettings {
+    /// The policy.
+    pub instance: InstanceSpec,
+    /// What becomes of requests whose classifier failed.
+    pub on_fault: pointsman_admission::OnFault,
+    /// The longest deferral, in milliseconds.
+    pub max_deferral_ms: u32,
+}
+
 /// Builds a [`Router`].
 #[derive(Default)]
 pub struct RouterBuilder {
@@ -114,6 +137,7 @@ pub struct RouterBuilder {
     deadline_us: Option<u64>,
     sandbox: Option<Sandbox>,
     vocabulary: Vocabulary,
+    admission: Option<AdmissionSettings>,
 }
 
 impl RouterBuilder {
@@ -179,6 +203,13 @@ impl RouterBuilder {
     #[must_use]
     pub fn sandbox(mut self, sandbox: Sandbox) -> Self {
         self.sandbox = Some(sandbox);
+        self
+    }
+
+    /// What stands in front of worker selection, before what the file says of it.
+    #[must_use]
+    pub fn admission(mut self, settings: AdmissionSettings) -> Self {
+        self.admission = Some(settings);
         self
     }
 
@@ -248,6 +279,7 @@ impl RouterBuilder {
             deadline_us: self.deadline_us,
             sandbox,
             vocabulary: Arc::new(self.vocabulary),
+            admission: self.admission.unwrap_or_default(),
             partitions: Mutex::default(),
         };
         for role in Role::ALL {
@@ -269,6 +301,7 @@ pub struct Router {
     deadline_us: Option<u64>,
     sandbox: Sandbox,
     vocabulary: Arc<Vocabulary>,
+    admission: AdmissionSettings,
     partitions: Mutex<FxHashMap<PartitionKey, Arc<Partition>>>,
 }
 
@@ -326,6 +359,39 @@ impl Router {
     pub fn check_instance(&self, name: &str, role: Role) -> Result<(), RouterError> {
         let instance = self.instance("the check", name)?;
         self.build_pipeline(instance, &PartitionKey::of_role(role), 16, &self.router_config).map(drop)
+    }
+
+    /// Admission in front of a partition, as the settings say; none where they say nothing for it: no classifier, no
+    /// session affinity and a class in which nothing can wait. Prefill and encode workers have none. Every call builds a
+    /// new controller.
+    ///
+    /// # Errors
+    /// As [`Self::classifier`]; a time to live of sessions that is out of range.
+    pub fn admission<R: QueuedRequest>(
+        &self,
+        partition: &Arc<Partition>,
+        now_ms: f64,
+    ) -> Result<Option<AdmissionController<R, HostedClassifier>>, RouterError> {
+        let AdmissionSettings { profiles, classifier, session_affinity } = &self.admission;
+        let profile = profiles.of(&partition.key().model);
+        let waits = profile.classes().iter().any(|class| class.can_queue() || class.never_queues());
+        let serves = matches!(partition.key().role, Role::Aggregated | Role::Decode);
+        if !serves || !(waits || classifier.is_some() || session_affinity.is_some()) {
+            return Ok(None);
+        }
+        let affinity = session_affinity.map(|(mode, ttl_secs)| SessionAffinity::new(mode, ttl_secs)).transpose();
+        let mut setup = AdmissionSetup {
+            classifier: HostedClassifier::none(),
+            on_fault: pointsman_admission::OnFault::default(),
+            max_deferral_ms: u32::MAX,
+            profile: Arc::clone(profile),
+            affinity: affinity.map_err(|error| RouterError::Config(error.to_string()))?,
+        };
+        if let Some(ClassifierSettings { instance, on_fault, max_deferral_ms }) = classifier {
+            setup.classifier = self.classifier(instance.clone(), Arc::clone(partition))?;
+            (setup.on_fault, setup.max_deferral_ms) = (*on_fault, *max_deferral_ms);
+        }
+        Ok(Some(AdmissionController::new(Arc::clone(partition), setup, now_ms)))
     }
 
     /// A classifier of that instance for a partition. Every call builds a new guest.

@@ -81,6 +81,7 @@ fn push(line: &str, header: &[usize; 3], first: &mut Option<u64>, builder: &mut 
         input_trigger: None,
         pinned_worker: None,
         priority: 0.0,
+        policy_class: None,
     })
 }
 

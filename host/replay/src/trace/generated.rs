@@ -103,6 +103,7 @@ pub(super) fn trace(seed: u64, requests: usize) -> Trace {
             input_trigger: Some(if by_tool { Trigger::ToolResult } else { Trigger::UserMessage }),
             pinned_worker: None,
             priority: 0.0,
+            policy_class: None,
         });
         debug_assert_eq!(pushed, Ok(()));
 

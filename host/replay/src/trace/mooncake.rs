@@ -26,6 +26,8 @@ struct Record<'a> {
     input_trigger: Option<InputTrigger>,
     pinned_worker: Option<Number>,
     priority: Option<Number>,
+    #[serde(borrow)]
+    policy_class: Option<Cow<'a, str>>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -93,6 +95,7 @@ fn push(record: &Record<'_>, block_ids: &mut Vec<u64>, builder: &mut Builder) ->
             Some(number) => at_least_zero("priority", number)?,
             None => 0.0,
         },
+        policy_class: record.policy_class.as_deref(),
     })
 }
 

@@ -20,7 +20,8 @@ fn row(field: &str, value: &str) -> String {
 #[test]
 fn a_mooncake_row_is_read_whole() {
     let extras = r#"{"timestamp": 8.5, "input_length": 512, "output_length": 1, "hash_ids": [3], "session_id": "s",
-        "parent_session_id": "p", "session_final": true, "input_trigger": "tool_result", "pinned_worker": 2, "priority": 1.5}"#;
+        "parent_session_id": "p", "session_final": true, "input_trigger": "tool_result", "pinned_worker": 2, "priority": 1.5,
+        "policy_class": "batch"}"#;
     let trace = read(&format!("\u{feff}\n{ROW}\r\n\n{}", extras.replace('\n', ""))).unwrap();
     assert_eq!(trace.len(), 2);
     assert_eq!(trace.blocks(), 3);
@@ -41,6 +42,7 @@ fn a_mooncake_row_is_read_whole() {
         input_trigger: Some(Trigger::ToolResult),
         pinned_worker: Some(2),
         priority: 1.5,
+        policy_class: Some("batch"),
     };
     assert_eq!(trace.get(1), Some(full));
 }
