@@ -351,11 +351,8 @@ impl Programs {
             session.current = None;
         }
         match completed {
-            _ if request.last => {
-                if request.begun {
-                    self.put(place, None);
-                }
-            }
+            // Its program stays gone.
+            _ if request.begun && request.last => self.put(place, None),
             Some(tokens) if request.released => self.update(place, |program| {
                 program.acting_since = Some(now_ms);
                 program.tokens = tokens.map_or(request.context_tokens, u64::from);
