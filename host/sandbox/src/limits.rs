@@ -104,7 +104,7 @@ limits! {
         "fuel of one call of a classifier's classify";
     event_fuel: 10_000_000, 200_000_000, 1_000_000_000_000,
         "fuel of one call of a classifier's on-event";
-    tick_fuel: 100_000_000, 2_000_000_000, 1_000_000_000_000,
+    tick_fuel: 400_000_000, 4_000_000_000, 1_000_000_000_000,
         "fuel of one call of a classifier's on-tick";
     tick_deadline_us: 200_000, 1_000_000, 60_000_000,
         "wall-clock microseconds of one call of a classifier's on-tick; deadline_us bounds its other calls";

@@ -197,7 +197,8 @@ fn a_trap_in_any_function_ends_that_guest_alone() {
     );
     let policy = Policy::classifier(Classifier { classify, on_event: callback.clone(), on_tick: callback });
     let policy = sandbox().load(&policy.artifact(), Profile::Compact).unwrap();
-    let calls: [fn(&mut GuestSlot, f64) -> Result<u32, Outcome>; 3] = [
+    type Call = fn(&mut GuestSlot, f64) -> Result<u32, Outcome>;
+    let calls: [Call; 3] = [
         |slot, now| match slot.classify(1, &args(&[now])).map_err(|fault| fault.outcome)? {
             Some(Verdict::Admit(admission)) => Ok(admission.scheduling_cost_tokens.unwrap()),
             other => panic!("{other:?}"),

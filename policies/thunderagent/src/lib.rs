@@ -27,10 +27,12 @@
 #![forbid(unsafe_code)]
 
 mod classifier;
+mod names;
 mod programs;
 mod ranks;
 mod reconcile;
 mod selection;
+mod sessions;
 
 pub use classifier::ThunderAgentParameters;
 use pointsman_sdk::prelude::*;

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use pointsman_sdk::Ticket;
 
 use crate::classifier::Settings;
+use crate::names::Names;
 use crate::ranks::Ranks;
-
-/// The place of a session among all.
-pub(crate) type Place = usize;
+use crate::sessions::{Place, Session, Sessions};
 
 /// A session's share of a rank.
 #[derive(Clone, Copy, Debug)]
@@ -41,28 +40,6 @@ impl Program {
 pub(crate) fn scaled(tokens: u64, factor: f64) -> u64 {
     // `as` saturates.
     (tokens as f64 * factor) as u64
-}
-
-/// A session and its requests.
-#[derive(Default)]
-pub(crate) struct Session {
-    pub(crate) id: Arc<str>,
-    pub(crate) program: Option<Program>,
-    /// The request that runs.
-    current: Option<Ticket>,
-    /// Those that wait for it, in the order of arrival: tickets count up.
-    waiting: BTreeSet<Ticket>,
-}
-
-impl Session {
-    /// The request to be tried next.
-    fn front(&self) -> Option<Ticket> {
-        if self.current.is_some() { None } else { self.waiting.first().copied() }
-    }
-
-    fn has_request(&self) -> bool {
-        self.current.is_some() || !self.waiting.is_empty()
-    }
 }
 
 /// A request of a session.
@@ -99,15 +76,14 @@ pub(crate) type Released = (Ticket, Option<u32>);
 pub(crate) struct Programs {
     pub(crate) settings: Settings,
     pub(crate) ranks: Ranks,
-    pub(crate) sessions: Vec<Session>,
-    places: BTreeMap<Arc<str>, Place>,
-    free: Vec<Place>,
+    pub(crate) sessions: Sessions,
+    places: Names<Place>,
     programs: u64,
     pub(crate) paused: BTreeSet<Place>,
     /// Programs without a request, by the time since when they are acting, in bits, which sort as times do.
     idle: BTreeSet<(u64, Place)>,
     pub(crate) requests: BTreeMap<Ticket, Tracked>,
-    ids: BTreeSet<Arc<str>>,
+    ids: Names<()>,
     pub(crate) waiting: BTreeSet<Ticket>,
     released: Vec<Released>,
 }
@@ -117,14 +93,13 @@ impl Programs {
         Self {
             settings,
             ranks: Ranks::default(),
-            sessions: Vec::new(),
-            places: BTreeMap::new(),
-            free: Vec::new(),
+            sessions: Sessions::default(),
+            places: Names::default(),
             programs: 0,
             paused: BTreeSet::new(),
             idle: BTreeSet::new(),
             requests: BTreeMap::new(),
-            ids: BTreeSet::new(),
+            ids: Names::default(),
             waiting: BTreeSet::new(),
             released: Vec::new(),
         }
@@ -145,14 +120,14 @@ impl Programs {
     /// Why it cannot be tracked.
     pub(crate) fn register(&mut self, ticket: Ticket, arrival: &Arrival<'_>, now_ms: f64) -> Result<(), String> {
         let limit = self.settings.max_tracked_requests;
-        if self.ids.contains(arrival.id) {
+        if self.ids.get(arrival.id).is_some() {
             return Err(format!("request {:?} is already active", arrival.id));
         }
         if self.requests.len() as u64 >= limit {
             return Err(format!("already tracking the configured limit of {limit} requests"));
         }
         self.expire(now_ms);
-        let known = self.places.get(arrival.session).copied();
+        let known = self.places.get(arrival.session);
         let has_program = known.is_some_and(|place| self.sessions[place].program.is_some());
         if !arrival.last && !has_program && self.programs >= limit {
             let Some((_, oldest)) = self.idle.first().copied() else {
@@ -164,7 +139,7 @@ impl Programs {
         let place = self.place(arrival.session);
         self.leave_idle(place);
         let id: Arc<str> = arrival.id.into();
-        self.ids.insert(Arc::clone(&id));
+        self.ids.insert(Arc::clone(&id), ());
         self.sessions[place].waiting.insert(ticket);
         self.waiting.insert(ticket);
         let &Arrival { input_tokens, context_tokens, last, pin, .. } = arrival;
@@ -187,20 +162,10 @@ impl Programs {
     /// The place of the session, a new one where it is not known.
     fn place(&mut self, id: &str) -> Place {
         if let Some(place) = self.places.get(id) {
-            return *place;
+            return place;
         }
         let id: Arc<str> = id.into();
-        let session = Session { id: Arc::clone(&id), ..Session::default() };
-        let place = match self.free.pop() {
-            Some(place) => {
-                self.sessions[place] = session;
-                place
-            }
-            None => {
-                self.sessions.push(session);
-                self.sessions.len() - 1
-            }
-        };
+        let place = self.sessions.insert(Session { id: Arc::clone(&id), ..Session::default() });
         self.places.insert(id, place);
         place
     }
@@ -216,8 +181,7 @@ impl Programs {
             Some(_) => {}
             None => {
                 self.places.remove(&session.id);
-                self.sessions[place] = Session::default();
-                self.free.push(place);
+                self.sessions.remove(place);
             }
         }
     }
@@ -387,11 +351,8 @@ impl Programs {
             session.current = None;
         }
         match completed {
-            _ if request.last => {
-                if request.begun {
-                    self.put(place, None);
-                }
-            }
+            // Its program stays gone.
+            _ if request.begun && request.last => self.put(place, None),
             Some(tokens) if request.released => self.update(place, |program| {
                 program.acting_since = Some(now_ms);
                 program.tokens = tokens.map_or(request.context_tokens, u64::from);
@@ -420,11 +381,10 @@ impl Programs {
 
     /// Takes the assignments to ranks that are gone.
     pub(crate) fn leave_dead_ranks(&mut self) {
-        for place in 0..self.sessions.len() {
-            let rank = self.sessions[place].program.and_then(|program| program.rank);
-            if rank.is_some_and(|rank| !self.ranks.is_live(rank)) {
-                self.update(place, |program| program.rank = None);
-            }
+        let dead = |program: &Program| program.rank.is_some_and(|rank| !self.ranks.is_live(rank));
+        let sessions = self.sessions.iter().filter(|(_, session)| session.program.as_ref().is_some_and(dead));
+        for place in sessions.map(|(place, _)| place).collect::<Vec<_>>() {
+            self.update(place, |program| program.rank = None);
         }
     }
 }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pointsman_sdk::Progress;
 
-use crate::programs::{Place, Program, Programs, scaled};
+use crate::programs::{Program, Programs, scaled};
+use crate::sessions::Place;
 
 /// What a rank bears, with acting programs at their weight, and with acting programs decayed.
 #[derive(Clone, Copy, Default)]
@@ -31,8 +32,7 @@ impl Programs {
         if self.is_empty() {
             return;
         }
-        let programs = self.sessions.iter().filter_map(|session| session.program);
-        let charges: Vec<_> = programs.filter_map(|program| self.charge(&program)).collect();
+        let charges: Vec<_> = self.sessions.programs().filter_map(|program| self.charge(&program)).collect();
         self.ranks.recount(charges.into_iter());
         self.expire(now_ms);
         self.retry(now_ms);
@@ -58,7 +58,7 @@ impl Programs {
 
     fn usages(&self, now_ms: f64) -> Usages {
         let mut usages = Usages::new();
-        for program in self.sessions.iter().filter_map(|session| session.program) {
+        for program in self.sessions.programs() {
             if let Some((rank, tokens)) = self.charge(&program) {
                 let usage = usages.entry(rank).or_default();
                 usage.used = usage.used.saturating_add(tokens);
@@ -206,7 +206,7 @@ impl Programs {
         if crowded.is_empty() {
             return;
         }
-        for (place, session) in self.sessions.iter().enumerate() {
+        for (place, session) in self.sessions.iter() {
             let Some(program) = session.program.filter(|program| !program.paused && !program.marked) else { continue };
             let Some((_, acting, reasoning)) = program.rank.and_then(|rank| crowded.get_mut(&rank)) else { continue };
             if program.acting_since.is_some() { acting.push(place) } else { reasoning.push(place) }
