@@ -263,10 +263,10 @@ pub struct UnknownPolicyClass {
 }
 
 /// The profiles of a policy file.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Profiles {
     fallback: Arc<Profile>,
-    models: FxHashMap<String, Arc<Profile>>,
+    models: BTreeMap<String, Arc<Profile>>,
 }
 
 impl Profiles {
@@ -281,6 +281,12 @@ impl Profiles {
     #[must_use]
     pub fn of(&self, model: &str) -> &Arc<Profile> {
         self.models.get(model).unwrap_or(&self.fallback)
+    }
+
+    /// Every profile: that of models without one of their own, then those of models by name.
+    pub fn iter(&self) -> impl Iterator<Item = (Option<&str>, &Profile)> {
+        let models = self.models.iter().map(|(model, profile)| (Some(model.as_str()), profile.as_ref()));
+        std::iter::once((None, self.fallback.as_ref())).chain(models)
     }
 }
 

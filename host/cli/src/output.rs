@@ -13,6 +13,11 @@ pub(crate) fn text(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
+/// Prints a sentence that asks for attention, on standard error.
+pub(crate) fn warning(sentence: &str) -> io::Result<()> {
+    writeln!(io::stderr().lock(), "warning: {}", printable(sentence))
+}
+
 /// Prints a JSON value on lines of its own.
 pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     text(&serde_json::to_string_pretty(value)?)

@@ -241,6 +241,91 @@ worker_selection:
     );
 }
 
+/// The `admission.yaml` of the guide "Write an Admission Control Plugin" of NVIDIA Dynamo, byte for byte but for the type.
+const ADMISSION: &str = "\
+request_classifier:
+  type: queue-budget
+  parameters:
+    max_wait_ms: 2000
+default_policy_family: standard
+uncached_isl_buckets:
+  - min_tokens: 0
+    bucket: all
+policy_classes:
+  - name: standard_all
+    policy_family: standard
+    cache_bucket: all
+    queue_policy: fcfs
+    quantum: 1
+    prefill_busy_threshold_frac: 1.0
+";
+
+#[test]
+fn the_guides_admission_file_passes() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = check(folder.path(), ADMISSION, &[]);
+    let found = "router.yaml: no problems; 0 instances, 0 components, 1 policy classes, a request classifier\n";
+    assert_eq!((stdout(&output).as_str(), String::from_utf8_lossy(&output.stderr).as_ref()), (found, ""));
+}
+
+#[test]
+fn a_classifier_is_started_and_its_problems_are_shown_with_all_others() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::copy(bare_policy(), folder.path().join("bare.wasm")).unwrap();
+    for wait in ["0", "60001"] {
+        let found = problems(&check(folder.path(), &ADMISSION.replace("2000", wait), &[]));
+        are(&found, &[("router.yaml:4: request_classifier.parameters.max_wait_ms: ", "60000")]);
+    }
+    let text = ADMISSION.replace("queue-budget", "queue-buget").replace("quantum: 1", "quantum: 0");
+    are(
+        &problems(&check(folder.path(), &text, &[])),
+        &[
+            ("router.yaml:2: request_classifier.type: ", "(did you mean `queue-budget`?); the types are "),
+            ("router.yaml:14: policy_classes[0].quantum: ", "from 1"),
+        ],
+    );
+    let text = ADMISSION.replace("max_wait_ms: 2000", "max_wait_ms: .nan");
+    are(
+        &problems(&check(folder.path(), &text, &[])),
+        &[("router.yaml:4: request_classifier.parameters.max", "finite")],
+    );
+    // What selects workers is no classifier.
+    for policy in ["type: least-loaded", "type: mine", "component: bare.wasm"] {
+        let found = problems(&check(
+            folder.path(),
+            &format!("request_classifier:\n  {policy}\n"),
+            &["--register", &format!("mine={}", bare_policy().display())],
+        ));
+        are(&found, &[("router.yaml:2: request_classifier", "no request classifier")]);
+    }
+}
+
+#[test]
+fn a_classifier_without_a_class_that_queues_is_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = ADMISSION.split_once("default_policy_family").unwrap().0;
+    let threshold = "    prefill_busy_threshold_frac: 1.0\n";
+    let never = format!("{threshold}    cached_token_queue_limit_per_worker: 0\n");
+    for text in [own.to_owned(), ADMISSION.replace(threshold, ""), ADMISSION.replace(threshold, &never)] {
+        let output = check(folder.path(), &text, &[]);
+        assert!(stdout(&output).contains("no problems"), "{text}");
+        let warning = String::from_utf8(output.stderr).unwrap();
+        assert!(warning.starts_with("warning: router.yaml:1: request_classifier: a due time"), "{warning}");
+        for key in ["`prefill_busy_threshold`", "`prefill_busy_threshold_frac`", "`request_queue_limit_per_worker`"] {
+            assert!(warning.contains(key), "{warning}");
+        }
+        assert_eq!(warning.lines().count(), 1);
+    }
+    let without = &ADMISSION.replace(threshold, "")[own.len()..];
+    assert!(check(folder.path(), without, &[]).stderr.is_empty(), "without a classifier nobody sets due times");
+    // A class of one model is enough.
+    let models = ADMISSION.replacen("default_policy_family", "models:\n  large:\n    default_policy_family", 1);
+    let (head, tail) = models.split_once("standard\n").unwrap();
+    let tail: String = tail.lines().flat_map(|line| ["    ", line, "\n"]).collect();
+    let output = check(folder.path(), &format!("{head}standard\n{tail}"), &[]);
+    assert!(stdout(&output).contains("no problems") && output.stderr.is_empty(), "{output:?}");
+}
+
 /// The YAML examples of docs/configuration.md, each a whole file.
 #[test]
 fn every_example_of_the_docs_passes() {

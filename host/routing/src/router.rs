@@ -95,6 +95,13 @@ impl InstanceSpec {
     }
 }
 
+/// An instance of a policy file, such as its classifier.
+impl From<Instance> for InstanceSpec {
+    fn from(instance: Instance) -> Self {
+        Self(instance)
+    }
+}
+
 impl InstanceSpec {
     pub(crate) fn into_instance(self) -> Instance {
         self.0

@@ -6,10 +6,14 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use pointsman_admission::{
+    AffinityMode, OnFault as ClassifierOnFault, PolicyClass, Profiles, QueueLimits, QueuePolicy,
+};
 use pointsman_contract::Role;
 use pointsman_routing::config::{
     Component, DECODE_VARIABLE, FaultAction, GLOBAL_VARIABLE, Instance, InstanceKind, LimitsPatch, OnFault,
-    OverrideError, Overrides, PREFILL_VARIABLE, PartitionKeyRef, PolicyConfig, Problem, Reading, Selected,
+    OverrideError, Overrides, PREFILL_VARIABLE, PartitionKeyRef, PolicyConfig, Problem, Reading, RequestClassifier,
+    Selected, SessionAffinitySettings,
 };
 use pointsman_sandbox::{Determinism, LIMITS, Limits, Profile, SandboxConfig};
 use proptest::prelude::*;
@@ -31,6 +35,44 @@ worker_selection:
       type: least-busy
       parameters:
         min_device_overlap_blocks: 1
+";
+
+/// The `admission.yaml` of the guide "Write an Admission Control Plugin" of NVIDIA Dynamo, byte for byte but for the type.
+const ADMISSION: &str = "\
+request_classifier:
+  type: queue-budget
+  parameters:
+    max_wait_ms: 2000
+default_policy_family: standard
+uncached_isl_buckets:
+  - min_tokens: 0
+    bucket: all
+policy_classes:
+  - name: standard_all
+    policy_family: standard
+    cache_bucket: all
+    queue_policy: fcfs
+    quantum: 1
+    prefill_busy_threshold_frac: 1.0
+";
+
+/// A profile of two buckets, one family and an explicit class.
+const PROFILE: &str = "\
+default_policy_family: standard
+uncached_isl_buckets:
+  - {min_tokens: 0, bucket: short}
+  - {min_tokens: 4096, bucket: long}
+policy_classes:
+  - {name: standard_short, policy_family: standard, cache_bucket: short, quantum: 512}
+  - {name: standard_long, policy_family: standard, cache_bucket: long, quantum: 128}
+  - name: batch
+    queue_policy: wspt
+    quantum: 64
+    prefill_busy_threshold: 2048
+    prefill_busy_threshold_frac: 0.5
+    request_queue_limit_per_worker: 0
+    raw_isl_token_queue_limit_per_worker: 18446744073709551615
+    cached_token_queue_limit_per_worker: 3
 ";
 
 /// Everything that a file may say.
@@ -65,6 +107,23 @@ worker_selection:
   partitions:
     - {model: llama, routing_group: gold, prefill: first}
     - {tenant: acme, decode: second, encode: default}
+default_policy_family: standard
+uncached_isl_buckets: [{min_tokens: 0, bucket: all}]
+policy_classes:
+  - {name: all, policy_family: standard, cache_bucket: all, quantum: 1}
+  - {name: batch, queue_policy: wspt, quantum: 2, prefill_busy_threshold_frac: 1e1, request_queue_limit_per_worker: 5}
+models:
+  meta/llama:
+    default_policy_family: own
+    uncached_isl_buckets: [{min_tokens: 0, bucket: all}]
+    policy_classes: [{name: own_all, policy_family: own, cache_bucket: all, quantum: 3, prefill_busy_threshold: 7}]
+request_classifier:
+  component: classifier.wasm
+  parameters: {max_wait_ms: 5}
+  limits: {fuel_base: 9}
+  on_fault: admit
+  max_deferral_ms: 250
+session_affinity: {mode: soft, ttl_secs: 300}
 ";
 
 fn parse(text: &str) -> PolicyConfig {
@@ -177,6 +236,12 @@ fn every_section_is_read() {
     };
     assert_eq!(selection.instance("whole").unwrap().kind, pipeline);
     assert_eq!(selection.partitions.len(), 2);
+
+    let profiles: Vec<_> =
+        config.profiles.iter().map(|(model, profile)| (model, profile.classes()[0].name.as_str())).collect();
+    assert_eq!(profiles, [(None, "all"), (Some("meta/llama"), "own_all")]);
+    let settings = SessionAffinitySettings { mode: AffinityMode::Soft, ttl_secs: 300 };
+    assert_eq!(config.session_affinity, Some(settings));
 }
 
 #[test]
@@ -453,52 +518,15 @@ fn unknown_fields_are_refused_at_every_level() {
 }
 
 #[test]
-fn what_only_dynamo_or_a_later_version_knows_is_refused_by_name() {
-    for section in [
-        "default_policy_family",
-        "uncached_isl_buckets",
-        "policy_classes",
-        "models",
-        "request_classifier",
-        "session_affinity",
-    ] {
-        let text = format!("sandbox: {{}}\n{section}: {{}}\n");
-        wrong(&text, 2, section, &[&format!("`{section}` is not supported by this version; remove it")]);
-    }
-    for setting in [
-        "use_kv_events",
-        "router_replica_sync",
-        "router_track_active_blocks",
-        "router_track_output_blocks",
-        "router_assume_kv_reuse",
-        "router_track_prefill_tokens",
-        "router_tracking_hash",
-        "router_tracking_key_file",
-        "router_tracking_key_id",
-        "router_prefill_load_model",
-        "router_ttl_secs",
-        "router_approximate_cache_policy",
-        "router_event_threads",
-        "use_remote_indexer",
-        "serve_indexer",
-        "enable_session_prefix_index",
-        "shared_cache_type",
-        "router_predicted_ttl_secs",
-    ] {
-        let field = format!("router.{setting}");
+fn what_only_a_later_version_knows_is_refused_by_name() {
+    for key in ["quotas", "limits"] {
         wrong(
-            &format!("router:\n  {setting}: 1\n"),
-            2,
-            &field,
-            &[&format!("`{field}` is not supported by this version; remove it")],
+            &format!("tenants: [{{name: a, routing_groups: [b], {key}: {{}}}}]"),
+            1,
+            &format!("tenants[0].{key}"),
+            &[&format!("`tenants[0].{key}` is not supported by this version; remove it")],
         );
     }
-    wrong(
-        "tenants: [{name: a, routing_groups: [b], quotas: {}}]",
-        1,
-        "tenants[0].quotas",
-        &["not supported by this version"],
-    );
 }
 
 // Router, sandbox, components, tenants
@@ -526,6 +554,42 @@ fn router_settings_are_checked() {
         );
     }
     wrong("router: 1", 1, "router", &["must be a mapping, not `1`"]);
+}
+
+/// Those of NVIDIA Dynamo 1.6.1, but for the two that are read.
+#[test]
+fn router_settings_without_a_meaning_say_why_and_what_to_do() {
+    for (settings, words) in [
+        (
+            &[
+                "use_kv_events",
+                "router_ttl_secs",
+                "router_approximate_cache_policy",
+                "router_predicted_ttl_secs",
+                "router_event_threads",
+                "use_remote_indexer",
+                "serve_indexer",
+                "enable_session_prefix_index",
+            ][..],
+            ["no index of KV blocks", "overlaps"],
+        ),
+        (&["shared_cache_type"], ["no shared cache", "shared blocks"]),
+        (
+            &["router_tracking_hash", "router_tracking_key_file", "router_tracking_key_id"],
+            ["hashes no prompts", "block hashes"],
+        ),
+        (&["router_assume_kv_reuse"], ["reused block", "without hashes"]),
+        (&["router_track_active_blocks"], ["always counted", "policy"]),
+        (&["router_track_output_blocks"], ["blocks of an answer", "report"]),
+        (&["router_track_prefill_tokens"], ["each request says", "prefill load"]),
+        (&["router_prefill_load_model"], ["prefill load", "reports"]),
+        (&["router_replica_sync"], ["share no load", "one router"]),
+    ] {
+        for setting in settings {
+            let text = format!("router:\n  host_cache_hit_weight: 1\n  {setting}: null\n");
+            wrong(&text, 3, &format!("router.{setting}"), &[words[0], words[1], "remove this"]);
+        }
+    }
 }
 
 #[test]
@@ -755,6 +819,404 @@ fn partition_rules_are_checked() {
     );
 }
 
+// Policy classes
+
+/// The profile with one text in place of another has this one problem.
+#[track_caller]
+fn wrong_profile(from: &str, to: &str, line: usize, field: &str, words: &[&str]) {
+    assert_eq!(PROFILE.matches(from).count(), 1, "{from}");
+    let text = PROFILE.replace(from, to);
+    wrong(&text, line, field, words);
+    // A model's own is read by the same rules.
+    let indented: String = text.lines().flat_map(|line| ["    ", line, "\n"]).collect();
+    let field = if field.is_empty() { String::new() } else { format!(".{field}") };
+    wrong(&format!("models:\n  meta/llama-3:\n{indented}"), line + 2, &format!("models[`meta/llama-3`]{field}"), words);
+}
+
+#[test]
+fn the_guides_admission_file_is_read_byte_for_byte() {
+    let config = parse(ADMISSION);
+    let RequestClassifier { policy, on_fault, max_deferral_ms } = config.request_classifier.as_ref().unwrap();
+    assert_eq!(policy.kind, InstanceKind::Type("queue-budget".to_owned()));
+    assert_eq!((policy.line, policy.kind_line, policy.parameter_lines["max_wait_ms"]), (1, 2, 4));
+    assert_eq!(json!(policy.parameters), json!({"max_wait_ms": 2000}));
+    assert_eq!((policy.limits.resolve(), *on_fault), (Limits::default(), ClassifierOnFault::Reject));
+    assert_eq!(*max_deferral_ms, 60_000);
+    config.check_types(&["queue-budget".to_owned()]).unwrap();
+
+    let profile = config.profiles.of("any");
+    let class = PolicyClass {
+        name: "standard_all".to_owned(),
+        policy_family: Some("standard".to_owned()),
+        cache_bucket: Some("all".to_owned()),
+        quantum: 1,
+        prefill_busy_threshold_frac: Some(1.0),
+        ..PolicyClass::default()
+    };
+    assert_eq!(profile.classes(), [class]);
+    assert!(profile.class(profile.choose(None, 7)).can_queue());
+}
+
+#[test]
+fn every_key_of_a_class_is_read() {
+    let config = parse(PROFILE);
+    let profile = config.profiles.of("any");
+    let batch = PolicyClass {
+        name: "batch".to_owned(),
+        queue_policy: QueuePolicy::Wspt,
+        quantum: 64,
+        prefill_busy_threshold: Some(2048),
+        prefill_busy_threshold_frac: Some(0.5),
+        limits: QueueLimits { requests: Some(0), prompt_tokens: Some(u64::MAX), cached_tokens: Some(3) },
+        ..PolicyClass::default()
+    };
+    assert_eq!(profile.classes()[2], batch);
+    for (requested, uncached, name) in
+        [(None, 4095, "standard_short"), (Some("standard"), 4096, "standard_long"), (Some("batch"), 9000, "batch")]
+    {
+        assert_eq!(profile.class(profile.choose(requested, uncached)).name, name);
+    }
+}
+
+#[test]
+fn a_models_profile_replaces_the_files_own_whole() {
+    let model = "\
+models:
+  large:
+    default_policy_family: latency
+    uncached_isl_buckets: [{min_tokens: 0, bucket: all}]
+    policy_classes: [{name: latency_all, policy_family: latency, cache_bucket: all, quantum: 2}]
+";
+    let names = |config: &PolicyConfig, model| -> Vec<String> {
+        config.profiles.of(model).classes().iter().map(|class| class.name.clone()).collect()
+    };
+    let both = parse(&format!("{PROFILE}{model}"));
+    assert_eq!(names(&both, "large"), ["latency_all"]);
+    assert_eq!(names(&both, "other"), ["standard_short", "standard_long", "batch"]);
+    let alone = parse(model);
+    assert_eq!(names(&alone, "large"), ["latency_all"]);
+    assert_eq!(alone.profiles.of("other"), Profiles::default().of("other"), "one class, in which nothing waits");
+    assert_eq!(parse("worker_selection: {decode: default}").profiles, Profiles::default());
+    wrong("models: [a]", 1, "models", &["must be a mapping"]);
+    wrong(&model.replace("large", "''"), 2, "models[``]", &["a model's name must not be empty"]);
+    wrong("models:\n  large: 1\n", 2, "models.large", &["must be a mapping, not `1`"]);
+}
+
+#[test]
+fn a_profile_has_all_its_keys_or_none() {
+    wrong_profile("default_policy_family: standard\n", "", 1, "default_policy_family", &["`default_policy_family` is"]);
+    let both = problems("sandbox: {}\npolicy_classes:\n  - {name: a, quantum: 1}\n");
+    let fields: Vec<&str> = both.iter().map(|problem| problem.field.as_str()).collect();
+    assert_eq!(fields, ["default_policy_family", "uncached_isl_buckets"], "{both:#?}");
+    let none = problems("models:\n  large: {}\n");
+    assert!(
+        none.iter().all(|problem| problem.line == 2 && problem.message.contains("is missing; add it")),
+        "{none:#?}"
+    );
+    let fields: Vec<&str> = none.iter().map(|problem| problem.field.as_str()).collect();
+    let key = |key: &str| format!("models.large.{key}");
+    assert_eq!(fields, ["default_policy_family", "uncached_isl_buckets", "policy_classes"].map(key));
+    parse("default_policy_family: ~\nuncached_isl_buckets:\npolicy_classes: null\nrouter: {}\n");
+}
+
+#[test]
+fn unknown_fields_of_profiles_are_refused() {
+    wrong_profile(
+        "bucket: short}\n",
+        "bucket: short, most: 1}\n",
+        3,
+        "uncached_isl_buckets[0].most",
+        &["min_tokens, bucket"],
+    );
+    wrong_profile(
+        "quantum: 512",
+        "quantum: 512, quantumm: 1",
+        6,
+        "policy_classes[0].quantumm",
+        &["did you mean `quantum`?"],
+    );
+    // What follows from a misspelt key is not said.
+    wrong_profile(
+        "cache_bucket: short",
+        "cache_buket: short",
+        6,
+        "policy_classes[0].cache_buket",
+        &["`cache_bucket`?"],
+    );
+    wrong_profile("quantum: 64", "quanta: 64", 10, "policy_classes[2].quanta", &["did you mean `quantum`?"]);
+    wrong("models:\n  large: {policy_class: []}", 2, "models.large.policy_class", &["did you mean"]);
+}
+
+#[test]
+fn buckets_are_checked() {
+    let bucket = |key: &str| format!("uncached_isl_buckets[{key}");
+    wrong_profile(
+        "min_tokens: 0",
+        "min_tokens: 5",
+        3,
+        &bucket("0].min_tokens"),
+        &["starts at 5 tokens", "start it at 0"],
+    );
+    wrong_profile(
+        "min_tokens: 4096",
+        "min_tokens: 0",
+        4,
+        &bucket("1].min_tokens"),
+        &["not more than the 0", "rising order"],
+    );
+    wrong_profile("bucket: long}\n", "bucket: short}\n", 4, &bucket("1].bucket"), &["`short` names an earlier entry"]);
+    wrong_profile(
+        "bucket: short}\n",
+        "bucket: a/b}\n",
+        3,
+        &bucket("0].bucket"),
+        &["`a/b` is no bucket name", "letters"],
+    );
+    wrong_profile(
+        "min_tokens: 4096",
+        "min_tokens: -1",
+        4,
+        &bucket("1].min_tokens"),
+        &["a whole number from 0", "not `-1`"],
+    );
+    wrong_profile("min_tokens: 4096, ", "", 4, &bucket("1].min_tokens"), &["`min_tokens` is missing"]);
+    wrong_profile(", bucket: long}\n", "}\n", 4, &bucket("1].bucket"), &["`bucket` is missing"]);
+    wrong_profile("{min_tokens: 4096, bucket: long}", "4096", 4, &bucket("1]"), &["must be a mapping, not `4096`"]);
+    wrong_profile(
+        "uncached_isl_buckets:\n  - {min_tokens: 0, bucket: short}\n  - {min_tokens: 4096, bucket: long}\n",
+        "uncached_isl_buckets: []\n",
+        2,
+        "uncached_isl_buckets",
+        &["must not be empty"],
+    );
+}
+
+#[test]
+fn classes_are_checked() {
+    let class = |key: &str| format!("policy_classes[{key}");
+    wrong_profile("name: batch", "name: a b", 8, &class("2].name"), &["`a b` is no class name", "letters, digits"]);
+    wrong_profile("name: batch", "name: ''", 8, &class("2].name"), &["must not be empty"]);
+    wrong_profile("name: standard_long, ", "", 7, &class("1].name"), &["`name` is missing"]);
+    wrong_profile(
+        "name: batch",
+        "name: standard_long",
+        8,
+        &class("2].name"),
+        &["`standard_long` names an earlier entry"],
+    );
+    wrong_profile("name: batch", "name: standard", 8, &class("2].name"), &["`standard` has the name of a family"]);
+    wrong_profile("    quantum: 64\n", "", 8, &class("2].quantum"), &["`quantum` is missing"]);
+    for value in ["0", "-1", "1.5", "many"] {
+        let to = format!("quantum: {value}");
+        wrong_profile("quantum: 64", &to, 10, &class("2].quantum"), &["a whole number from 1"]);
+    }
+    wrong_profile("wspt", "lcfs", 9, &class("2].queue_policy"), &["`lcfs`", "use fcfs or wspt"]);
+    wrong_profile("wspt", "wsppt", 9, &class("2].queue_policy"), &["did you mean `wspt`?", "use fcfs or wspt"]);
+    wrong_profile("threshold: 2048", "threshold: 0.5", 11, &class("2].prefill_busy_threshold"), &["a whole number"]);
+    for value in ["-0.5", "-1", ".nan", ".inf"] {
+        let to = format!("frac: {value}");
+        wrong_profile("frac: 0.5", &to, 12, &class("2].prefill_busy_threshold_frac"), &["class `batch`", "finite"]);
+    }
+    wrong_profile("frac: 0.5", "frac: most", 12, &class("2].prefill_busy_threshold_frac"), &["must be a number"]);
+    for (from, to, line, key) in [
+        ("request_queue_limit_per_worker: 0", "-1", 13, "request_queue_limit_per_worker"),
+        (
+            "raw_isl_token_queue_limit_per_worker: 18446744073709551615",
+            "1.0",
+            14,
+            "raw_isl_token_queue_limit_per_worker",
+        ),
+        ("cached_token_queue_limit_per_worker: 3", "[]", 15, "cached_token_queue_limit_per_worker"),
+    ] {
+        wrong_profile(from, &format!("{key}: {to}"), line, &class(&format!("2].{key}")), &["a whole number from 0"]);
+    }
+    wrong_profile("cache_bucket: short, ", "", 6, &class("0].policy_family"), &["only one of", "give both"]);
+    wrong_profile(
+        "policy_family: standard, cache_bucket: long",
+        "cache_bucket: long",
+        7,
+        &class("1].cache_bucket"),
+        &["only one of"],
+    );
+    wrong_profile("cache_bucket: long", "cache_bucket: lang", 7, &class("1].cache_bucket"), &["unknown bucket `lang`"]);
+    wrong_profile("cache_bucket: long", "cache_bucket: a/b", 7, &class("1].cache_bucket"), &["no bucket name"]);
+    wrong_profile(
+        "cache_bucket: long",
+        "cache_bucket: short",
+        7,
+        &class("1].cache_bucket"),
+        &["as class `standard_short` does"],
+    );
+    wrong_profile(
+        "policy_family: standard, cache_bucket: long",
+        "policy_family: a b, cache_bucket: long",
+        7,
+        &class("1].policy_family"),
+        &["no policy family"],
+    );
+    wrong_profile("family: standard\n", "family: batch\n", 1, "default_policy_family", &["`batch` is no family"]);
+    wrong_profile("family: standard\n", "family: a/b\n", 1, "default_policy_family", &["`a/b` is no policy family"]);
+    let gap = "  - {name: standard_long, policy_family: standard, cache_bucket: long, quantum: 128}\n";
+    wrong_profile(gap, "", 5, "policy_classes", &["family `standard` has no class for bucket `long`; add one"]);
+    wrong(
+        "default_policy_family: a\nuncached_isl_buckets: [{min_tokens: 0, bucket: b}]\npolicy_classes: []\n",
+        3,
+        "policy_classes",
+        &["must not be empty"],
+    );
+    wrong(
+        "default_policy_family: a\nuncached_isl_buckets: [{min_tokens: 0, bucket: b}]\npolicy_classes: {a: 1}\n",
+        3,
+        "policy_classes",
+        &["must be a list"],
+    );
+}
+
+#[test]
+fn every_problem_of_a_profile_is_reported_at_once() {
+    let all = problems(
+        "\
+default_policy_family: standard
+uncached_isl_buckets:
+  - {min_tokens: 1, bucket: short}
+  - {min_tokens: 1, bucket: long}
+policy_classes:
+  - {name: one, policy_family: standard, cache_bucket: short, quantum: 0}
+  - {name: one, policy_family: standard, cache_bucket: lang, quantum: 1}
+  - {name: part, policy_family: standard, quantum: 1, prefill_busy_threshold_frac: -1}
+models:
+  large: {policy_classes: []}
+",
+    );
+    let places: Vec<_> = all.iter().map(|problem| (problem.line, problem.field.as_str())).collect();
+    assert_eq!(
+        places,
+        [
+            (3, "uncached_isl_buckets[0].min_tokens"),
+            (4, "uncached_isl_buckets[1].min_tokens"),
+            (6, "policy_classes[0].quantum"),
+            (7, "policy_classes[1].name"),
+            (7, "policy_classes[1].cache_bucket"),
+            (8, "policy_classes[2].prefill_busy_threshold_frac"),
+            (8, "policy_classes[2].policy_family"),
+            (10, "models.large.default_policy_family"),
+            (10, "models.large.uncached_isl_buckets"),
+            (10, "models.large.policy_classes"),
+        ]
+    );
+    // Where the file ends early, nothing is said of what may be in the rest.
+    for lines in 2..15 {
+        let start: String = PROFILE.lines().take(lines).flat_map(|line| [line, "\n"]).collect();
+        let all = problems(&format!("{start}\tx: 1\n"));
+        assert_eq!(all.len(), 1, "{all:#?}");
+        assert!(all[0].message.contains("not valid YAML"), "{all:#?}");
+    }
+}
+
+// The classifier and session affinity
+
+/// The text of a classifier that starts on line 1 has this one problem.
+#[track_caller]
+fn wrong_classifier(fields: &str, field: &str, words: &[&str]) {
+    let dot = if field.is_empty() { "" } else { "." };
+    wrong(&format!("request_classifier: {{{fields}}}"), 1, &format!("request_classifier{dot}{field}"), words);
+}
+
+#[test]
+fn a_classifier_is_read_as_an_instance_is() {
+    let classifier = |fields: &str| parse(&format!("request_classifier: {{{fields}}}")).request_classifier.unwrap();
+    let read = classifier("component: a.wasm, limits: {profile: engine}, on_fault: admit, max_deferral_ms: 1");
+    assert_eq!(read.policy.kind, InstanceKind::Component("conf/a.wasm".into()));
+    assert_eq!(read.policy.limits.resolve(), Limits::of(Profile::Engine));
+    assert_eq!((read.on_fault, read.max_deferral_ms), (ClassifierOnFault::Admit, 1));
+    assert!(read.policy.parameters.is_empty());
+    assert_eq!(classifier("type: t, on_fault: reject, max_deferral_ms: 86400000").max_deferral_ms, 86_400_000);
+    for row in LIMITS {
+        let read = classifier(&format!("type: t, limits: {{{}: {}}}", row.key, row.most));
+        assert_eq!(read.policy.limits.resolve().get(row.key), Some(row.most));
+    }
+    for key in ["classify_fuel", "event_fuel", "tick_fuel", "tick_deadline_us"] {
+        assert_eq!(classifier(&format!("type: t, limits: {{{key}: 7}}")).policy.limits.resolve().get(key), Some(7));
+    }
+}
+
+#[test]
+fn a_classifier_is_checked() {
+    wrong_classifier("", "", &["add one of type and component"]);
+    wrong_classifier("type: a, component: b", "", &["type and component side by side"]);
+    wrong_classifier("type: default", "type", &["`default` is reserved"]);
+    wrong_classifier("type: a/b", "type", &["`a/b`", "letters, digits"]);
+    wrong_classifier("type: ''", "type", &["must not be empty"]);
+    wrong_classifier("type: a, pipeline: {picker: b}", "pipeline", &["unknown field `pipeline`"]);
+    wrong_classifier("type: a, name: b", "name", &["unknown field `name`", "type, component, parameters"]);
+    wrong_classifier("tipe: a", "tipe", &["did you mean `type`?"]);
+    for value in ["1", "[]", "~", ""] {
+        wrong_classifier(&format!("type: a, parameters: {value}"), "parameters", &["must be a mapping"]);
+    }
+    wrong_classifier("type: a, parameters: {x: .nan}", "parameters.x", &["finite"]);
+    wrong_classifier("type: a, limits: {classify_fule: 1}", "limits.classify_fule", &["did you mean `classify_fuel`?"]);
+    wrong_classifier("type: a, on_fault: fallback", "on_fault", &["`fallback`", "use reject or admit"]);
+    wrong_classifier("type: a, on_fault: {otherwise: admit}", "on_fault", &["must be a text"]);
+    for value in ["0", "86400001", "-1", "1.5", "soon"] {
+        let fields = format!("type: a, max_deferral_ms: {value}");
+        wrong_classifier(&fields, "max_deferral_ms", &["a whole number from 1 to 86400000"]);
+    }
+    wrong("request_classifier: queue-budget", 1, "request_classifier", &["must be a mapping"]);
+    let text = "sandbox: {require_digest: true}\nrequest_classifier:\n  component: a.wasm\n";
+    wrong(text, 3, "request_classifier.component", &["require_digest", "`components`"]);
+}
+
+#[test]
+fn session_affinity_is_checked() {
+    let read = |text: &str| parse(&format!("session_affinity: {{{text}}}")).session_affinity.unwrap();
+    let settings = |mode, ttl_secs| SessionAffinitySettings { mode, ttl_secs };
+    assert_eq!(read("ttl_secs: 1"), settings(AffinityMode::Hard, 1));
+    assert_eq!(read("mode: soft, ttl_secs: 31536000"), settings(AffinityMode::Soft, 31_536_000));
+    assert_eq!(read("mode: hard, ttl_secs: 2").mode, AffinityMode::Hard);
+    assert_eq!(parse("router: {}").session_affinity, None);
+    wrong("session_affinity: {mode: soft}", 1, "session_affinity.ttl_secs", &["`ttl_secs` is missing"]);
+    for value in ["0", "31536001", "1.0", "never"] {
+        let text = format!("session_affinity:\n  ttl_secs: {value}\n");
+        wrong(&text, 2, "session_affinity.ttl_secs", &["a whole number from 1 to 31536000"]);
+    }
+    wrong(
+        "session_affinity: {mode: herd, ttl_secs: 1}",
+        1,
+        "session_affinity.mode",
+        &["did you mean `hard`?", "hard or soft"],
+    );
+    wrong("session_affinity: {ttl_secs: 1, ttl: 2}", 1, "session_affinity.ttl", &["mode, ttl_secs"]);
+    wrong("session_affinity: 60", 1, "session_affinity", &["must be a mapping"]);
+}
+
+/// Files of the kinds that NVIDIA Dynamo 1.6.1's own tests take.
+#[test]
+fn files_that_dynamo_takes_are_taken() {
+    for text in [
+        GUIDE,
+        ADMISSION,
+        "request_classifier:\n  type: thunderagent\n  parameters:\n    pause_threshold: 0.9\n",
+        "request_classifier: {type: a.B-2_}",
+        "worker_selection: {decode: default}\nmodels: {}\n",
+        "\
+default_policy_family: latency
+uncached_isl_buckets: [{min_tokens: 0, bucket: cached}, {min_tokens: 32, bucket: uncached}]
+policy_classes:
+  - {name: default, policy_family: latency, cache_bucket: cached, quantum: 2, request_queue_limit_per_worker: 0}
+  - name: latency_uncached
+    policy_family: latency
+    cache_bucket: uncached
+    queue_policy: ~
+    quantum: 4
+    prefill_busy_threshold: null
+    prefill_busy_threshold_frac: 0
+  - {name: urgent, policy_family: ~, cache_bucket: ~, quantum: 1, prefill_busy_threshold_frac: 16.0}
+",
+    ] {
+        parse(text);
+    }
+}
+
 // What is understood of a wrong file
 
 #[test]
@@ -837,6 +1299,11 @@ fn types_are_checked_all_at_once() {
             format!("policy.yaml:10: worker_selection.instances[3].type: unknown policy type `nothing`; {types}"),
         ]
     );
+    let text = "components: [{type: mine, path: a}]\nrequest_classifier:\n  type: minee\n";
+    let problems = parse(text).check_types(&["queue-budget".to_owned()]).unwrap_err().to_string();
+    let expected = "policy.yaml:3: request_classifier.type: unknown policy type `minee` (did you mean `mine`?); the \
+                    types are mine, queue-budget";
+    assert_eq!(problems, expected);
     let problems = parse(GUIDE).check_types(&[]).unwrap_err();
     assert_eq!(problems.len(), 2);
     assert!(problems.to_string().contains("unknown policy type `least-busy`; the types are <none>"), "{problems}");
@@ -943,7 +1410,7 @@ proptest! {
     }
 
     #[test]
-    fn shuffled_lines_never_panic(order in prop::collection::vec(0usize..32, 0..48)) {
+    fn shuffled_lines_never_panic(order in prop::collection::vec(0usize..64, 0..80)) {
         let lines: Vec<&str> = FULL.lines().collect();
         let text: String = order.iter().filter_map(|line| lines.get(*line)).flat_map(|line| [*line, "\n"]).collect();
         survives(&text)?;

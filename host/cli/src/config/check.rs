@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use pointsman_contract::Role;
 use pointsman_routing::config::{
-    Component, Instance, InstanceKind, PolicyConfig, Problem, Reading, Roles, Selected, WorkerSelection,
+    Component, Instance, InstanceKind, PolicyConfig, Problem, Reading, RequestClassifier, Roles, Selected,
+    WorkerSelection,
 };
-use pointsman_routing::{DEFAULT, Provider, Router, RouterError};
+use pointsman_routing::{DEFAULT, PartitionKey, Provider, Router, RouterError};
 use pointsman_sandbox::{Artifact, LoadError, Outcome, Profile, Sandbox, SandboxConfig};
 
 use crate::error::CliError;
@@ -17,7 +18,8 @@ use crate::{output, source};
 /// Checks a router-policy file: its fields, its components and the parameters of its instances.
 ///
 /// Every problem is shown at once, each with file, line, field and what to do. Each instance is started once for each
-/// role that selects it, as the router would, so a policy's own refusal of its parameters shows here too.
+/// role that selects it, as the router would, and so is the classifier: a policy's own refusal of its parameters shows
+/// here too.
 #[derive(clap::Args)]
 pub(crate) struct Check {
     /// The router-policy file, YAML.
@@ -41,19 +43,43 @@ impl Check {
             checker.component(place, component);
         }
         checker.instances();
+        checker.classifier();
         let mut problems = checker.problems;
         if !problems.is_empty() {
             problems.sort_by_key(|problem| problem.line);
             return Err(CliError::Many(problems));
         }
-        output::text(&format!(
-            "{}: no problems; {} instances, {} components",
-            self.file.display(),
-            reading.instances().count(),
-            reading.components().count()
-        ))?;
+        if let Some(warning) = warning(&reading) {
+            output::warning(&warning.to_string())?;
+        }
+        let PolicyConfig { profiles, request_classifier, .. } = &reading.config;
+        let mut found = vec![
+            format!("{} instances", reading.instances().count()),
+            format!("{} components", reading.components().count()),
+        ];
+        if *profiles != Default::default() {
+            let classes: usize = profiles.iter().map(|(_, profile)| profile.classes().len()).sum();
+            found.push(format!("{classes} policy classes"));
+        }
+        if request_classifier.is_some() {
+            found.push("a request classifier".to_owned());
+        }
+        output::text(&format!("{}: no problems; {}", self.file.display(), found.join(", ")))?;
         Ok(())
     }
+}
+
+/// What a sound file says that cannot do what it seems to.
+fn warning(reading: &Reading) -> Option<Problem> {
+    let PolicyConfig { profiles, request_classifier, .. } = &reading.config;
+    let mut classes = profiles.iter().flat_map(|(_, profile)| profile.classes());
+    (request_classifier.is_some() && !classes.any(|class| class.can_queue())).then(|| {
+        let message = "a due time that the classifier sets ends no wait, because no request waits in any policy class; \
+                       give a class `prefill_busy_threshold` or `prefill_busy_threshold_frac`, and no \
+                       `request_queue_limit_per_worker`, `raw_isl_token_queue_limit_per_worker` or \
+                       `cached_token_queue_limit_per_worker` of 0";
+        reading.problem(RequestClassifier::NAME, message.to_owned())
+    })
 }
 
 struct Checker<'a> {
@@ -134,7 +160,9 @@ impl<'a> Checker<'a> {
             match &instance.kind {
                 InstanceKind::Pipeline { .. } => pipelines.push((place, instance)),
                 InstanceKind::Type(name) if !matches!(self.types.get(name), Some(Some(_))) => {}
-                InstanceKind::Type(_) | InstanceKind::Component(_) => single.push((place, self.sound(place, instance))),
+                InstanceKind::Type(_) | InstanceKind::Component(_) => {
+                    single.push((place, self.sound(&at(place), instance)));
+                }
             }
         }
         let alone = pipelines.iter().flat_map(|(place, pipeline)| entries(*place, pipeline)).map(|entry| entry.alone);
@@ -149,7 +177,7 @@ impl<'a> Checker<'a> {
             for role in self.roles(&instance.name) {
                 let Err(error) = router.check_instance(&instance.name, role) else { continue };
                 sound = false;
-                said.extend(self.start_problem(place, &instance, error).filter(|problem| !said.contains(problem)));
+                said.extend(self.start_problem(&at(place), &instance, error).filter(|problem| !said.contains(problem)));
             }
             self.problems.extend(said);
             if sound {
@@ -161,10 +189,28 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The instance without what the reading found wrong with it.
-    fn sound(&self, place: usize, instance: &Instance) -> Instance {
+    /// Starts the classifier, where its type could be loaded.
+    fn classifier(&mut self) {
+        let Some(classifier) = &self.reading.config.request_classifier else { return };
+        if let InstanceKind::Type(name) = &classifier.policy.kind
+            && !matches!(self.types.get(name), Some(Some(_)))
+        {
+            return;
+        }
+        let field = RequestClassifier::NAME;
+        let policy = self.sound(field, &classifier.policy);
+        let started = self.router(Vec::new()).and_then(|router| {
+            let partition = router.partition(&PartitionKey::default(), 16)?;
+            router.classifier(policy.clone().into(), partition).map(drop)
+        });
+        if let Err(error) = started {
+            self.problems.extend(self.start_problem(field, &policy, error));
+        }
+    }
+
+    /// The instance of that field without what the reading found wrong with it.
+    fn sound(&self, field: &str, instance: &Instance) -> Instance {
         let mut instance = instance.clone();
-        let field = format!("worker_selection.instances[{place}]");
         if self.reading.has_problem(&format!("{field}.limits")) {
             // What a limit should have been is not known, so none but those that are may end the start.
             instance.limits.profile = instance.limits.profile.or(Some(Profile::Engine));
@@ -204,7 +250,7 @@ impl<'a> Checker<'a> {
                 }
                 other => other,
             };
-            let list = format!("worker_selection.instances[{place}].pipeline.{list}");
+            let list = format!("{}.pipeline.{list}", at(place));
             let field = self.reading.entry(&list, &member);
             self.problems.push(self.reading.problem(&field, error.to_string()));
         }
@@ -227,8 +273,7 @@ impl<'a> Checker<'a> {
     }
 
     /// What the policy says of its start; none where it follows from a parameter that the reading found wrong.
-    fn start_problem(&self, place: usize, instance: &Instance, error: RouterError) -> Option<Problem> {
-        let field = format!("worker_selection.instances[{place}]");
+    fn start_problem(&self, field: &str, instance: &Instance, error: RouterError) -> Option<Problem> {
         let message = match error {
             RouterError::Provider { message, .. } => message,
             other => other.to_string(),
@@ -239,7 +284,7 @@ impl<'a> Checker<'a> {
         let parameters = format!("{field}.parameters");
         let part = match (key, &instance.kind) {
             (Some(key), _) => Reading::field(&parameters, key),
-            (None, InstanceKind::Type(_)) if instance.parameter_lines.is_empty() => field,
+            (None, InstanceKind::Type(_)) if instance.parameter_lines.is_empty() => field.to_owned(),
             (None, InstanceKind::Type(_)) => parameters.clone(),
             (None, InstanceKind::Component(_)) => format!("{field}.component"),
             (None, InstanceKind::Pipeline { .. }) => format!("{field}.pipeline"),
@@ -252,6 +297,11 @@ impl<'a> Checker<'a> {
         });
         (!follows).then_some(problem)
     }
+}
+
+/// The field of the instance at that place.
+fn at(place: usize) -> String {
+    format!("worker_selection.instances[{place}]")
 }
 
 /// One entry of a pipeline.

@@ -89,6 +89,7 @@ impl Setup<'_> {
         let config = PolicyConfig::load(path)?;
         components.extend(config.components.iter().map(|component| component.path.clone()));
         let instances = config.worker_selection.iter().flat_map(|selection| &selection.instances);
+        let instances = instances.chain(config.request_classifier.iter().map(|classifier| &classifier.policy));
         components.extend(instances.filter_map(|instance| match &instance.kind {
             InstanceKind::Component(path) => Some(path.clone()),
             InstanceKind::Type(_) | InstanceKind::Pipeline { .. } => None,

@@ -4,6 +4,7 @@
 //! takes the registered types, both all problems at once; a [`Reading`] keeps what is sound beside them. `yaml` turns the text into a tree that keeps lines, `reader`
 //! reads values of a type from it, `schema` knows the fields.
 
+mod admission;
 mod overrides;
 mod problem;
 mod reader;
@@ -15,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use pointsman_admission::{AffinityMode, Profiles};
 use pointsman_contract::Role;
 use pointsman_sandbox::{Limits, Profile, SandboxConfig};
 use serde_json::Map;
@@ -46,6 +48,13 @@ pub struct PolicyConfig {
     pub sandbox: SandboxSettings,
     /// Tenants, in the file's order.
     pub tenants: Vec<Tenant>,
+    /// The policy classes of each model: the file's own profile or, where there is none, the synthetic one without a
+    /// threshold, and the profiles of `models`.
+    pub profiles: Profiles,
+    /// The section `request_classifier`; none where every request is admitted as it comes.
+    pub request_classifier: Option<RequestClassifier>,
+    /// The section `session_affinity`; none where sessions keep no worker.
+    pub session_affinity: Option<SessionAffinitySettings>,
 }
 
 /// Settings of the router; none where the file leaves one out.
@@ -219,6 +228,31 @@ impl FaultAction {
     }
 }
 
+/// The section `request_classifier`: what decides whether and when a request is admitted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestClassifier {
+    /// The policy, a type or a component, under the name [`Self::NAME`]. Its own `on_fault` is without a meaning.
+    pub policy: Instance,
+    /// What happens to the requests that the classifier fails, those included that it held when it was rebuilt.
+    pub on_fault: pointsman_admission::OnFault,
+    /// How long it may defer a request, in milliseconds, 1 to 86,400,000.
+    pub max_deferral_ms: u32,
+}
+
+impl RequestClassifier {
+    /// The name of the instance, in messages and in its seed.
+    pub const NAME: &str = "request_classifier";
+}
+
+/// The section `session_affinity`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionAffinitySettings {
+    /// How strictly a session keeps its worker.
+    pub mode: AffinityMode,
+    /// How long an idle session keeps it, in seconds, 1 to 31,536,000.
+    pub ttl_secs: u32,
+}
+
 /// An artifact that the file registers as a policy type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Component {
@@ -338,7 +372,7 @@ impl PolicyConfig {
     /// Checks the types against those that are registered outside the file, built-in ones included.
     ///
     /// # Errors
-    /// Every instance of an unknown type and every component whose type is registered already, at once.
+    /// Every instance of an unknown type, the classifier included, and every component whose type is registered already, at once.
     pub fn check_types(&self, registered: &[String]) -> Result<(), Problems> {
         let instances = self.worker_selection.as_ref().map_or(0, |selection| selection.instances.len());
         let (components, instances) = ((0..self.components.len()).collect(), (0..instances).collect());
@@ -369,7 +403,10 @@ impl PolicyConfig {
         available.sort_unstable();
         available.dedup();
         let instances = self.worker_selection.iter().flat_map(|selection| &selection.instances);
-        for (place, instance) in places.instances.iter().zip(instances) {
+        let fields = places.instances.iter().map(|place| format!("worker_selection.instances[{place}]"));
+        let classifier = self.request_classifier.iter();
+        let classifier = classifier.map(|classifier| (RequestClassifier::NAME.to_owned(), &classifier.policy));
+        for (field, instance) in fields.zip(instances).chain(classifier) {
             if let InstanceKind::Type(name) = &instance.kind
                 && !available.contains(&name.as_str())
                 && places.types.as_ref().is_some_and(|types| !types.contains(name))
@@ -377,7 +414,7 @@ impl PolicyConfig {
                 let near = did_you_mean(name, available.iter().copied());
                 let available = listed(available.iter().copied());
                 let message = format!("unknown policy type {}{near}; the types are {available}", shown(name));
-                report.add(instance.kind_line, &format!("worker_selection.instances[{place}].type"), message);
+                report.add(instance.kind_line, &format!("{field}.type"), message);
             }
         }
         report.problems()

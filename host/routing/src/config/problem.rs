@@ -104,6 +104,11 @@ impl Report {
         self.problems.push(Problem { file: self.file.clone(), line, field: field.to_owned(), message: message.into() });
     }
 
+    /// How many problems there are so far.
+    pub(super) fn len(&self) -> usize {
+        self.problems.len()
+    }
+
     /// Every problem in the order of the lines.
     pub(super) fn problems(mut self) -> Vec<Problem> {
         self.problems.sort_by_key(|problem| problem.line);

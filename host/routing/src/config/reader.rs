@@ -52,13 +52,19 @@ impl<'n> Field<'n> {
         None
     }
 
-    /// A text of letters, digits, `_`, `.` and `-`, other than `default`. `what` says what it names.
-    pub(super) fn identifier(&self, what: &str, report: &mut Report) -> Option<&'n str> {
+    /// A text of letters, digits, `_`, `.` and `-`. `what` says what it names.
+    pub(super) fn name(&self, what: &str, report: &mut Report) -> Option<&'n str> {
         let text = self.text(report)?;
         if !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte)) {
             self.problem(report, format!("{} is no {what}; use only letters, digits, `_`, `.` and `-`", shown(text)));
             return None;
         }
+        Some(text)
+    }
+
+    /// A name other than `default`.
+    pub(super) fn identifier(&self, what: &str, report: &mut Report) -> Option<&'n str> {
+        let text = self.name(what, report)?;
         if text == "default" {
             self.problem(report, format!("`default` is reserved for the built-in policy; use another {what}"));
             return None;
@@ -89,6 +95,25 @@ impl<'n> Field<'n> {
         let message = format!("must be a whole number from {} to {}, not {}", range.start(), range.end(), self.found());
         self.problem(report, message);
         None
+    }
+
+    /// A whole number in the range.
+    pub(super) fn whole_u32(&self, range: RangeInclusive<u32>, report: &mut Report) -> Option<u32> {
+        let range = u64::from(*range.start())..=u64::from(*range.end());
+        self.whole(range, report).and_then(|value| u32::try_from(value).ok())
+    }
+
+    /// A number, which may be infinite or none.
+    pub(super) fn number(&self, report: &mut Report) -> Option<f64> {
+        match self.node.value {
+            Value::Scalar(_, Scalar::Float(value)) => Some(value),
+            Value::Scalar(_, Scalar::Unsigned(value)) => Some(value as f64),
+            Value::Scalar(_, Scalar::Negative(value)) => Some(value as f64),
+            _ => {
+                self.problem(report, format!("must be a number, not {}", self.found()));
+                None
+            }
+        }
     }
 
     /// A number from 0 to 1.

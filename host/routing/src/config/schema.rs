@@ -8,17 +8,21 @@ use pointsman_sandbox::{LIMITS, Profile};
 use rustc_hash::FxHashMap;
 use serde_json::Map;
 
+use super::admission;
 use super::problem::{Report, did_you_mean, listed, shown};
 use super::reader::{Field, Fields, json_map};
 use super::yaml::{Node, join};
 use super::{
     Component, Determinism, FaultAction, Instance, InstanceKind, LimitsPatch, MOST_GUESTS, OnFault, PartitionRule,
-    PolicyConfig, Roles, RouterSettings, SandboxSettings, Selected, Tenant, WorkerSelection,
+    PolicyConfig, RequestClassifier, Roles, RouterSettings, SandboxSettings, Selected, Tenant, WorkerSelection,
 };
 
-const SECTIONS: &[&str] = &["router", "worker_selection", "components", "sandbox", "tenants"];
-/// Sections that Dynamo or a later version knows.
-const LATER_SECTIONS: &[&str] = &[
+const SECTIONS: &[&str] = &[
+    "router",
+    "worker_selection",
+    "components",
+    "sandbox",
+    "tenants",
     "default_policy_family",
     "uncached_isl_buckets",
     "policy_classes",
@@ -27,31 +31,62 @@ const LATER_SECTIONS: &[&str] = &[
     "session_affinity",
 ];
 const ROUTER_SETTINGS: &[&str] = &["host_cache_hit_weight", "disk_cache_hit_weight"];
-/// Dynamo's other settings of `router`.
-const LATER_ROUTER_SETTINGS: &[&str] = &[
-    "use_kv_events",
-    "router_replica_sync",
-    "router_track_active_blocks",
-    "router_track_output_blocks",
-    "router_assume_kv_reuse",
-    "router_track_prefill_tokens",
-    "router_tracking_hash",
-    "router_tracking_key_file",
-    "router_tracking_key_id",
-    "router_prefill_load_model",
-    "router_ttl_secs",
-    "router_approximate_cache_policy",
-    "router_event_threads",
-    "use_remote_indexer",
-    "serve_indexer",
-    "enable_session_prefix_index",
-    "shared_cache_type",
-    "router_predicted_ttl_secs",
+/// Dynamo's other settings of `router`: why they have no meaning here, and what to do instead of setting them.
+const REFUSED_ROUTER_SETTINGS: &[(&[&str], &str)] = &[
+    (
+        &[
+            "use_kv_events",
+            "router_ttl_secs",
+            "router_approximate_cache_policy",
+            "router_predicted_ttl_secs",
+            "router_event_threads",
+            "use_remote_indexer",
+            "serve_indexer",
+            "enable_session_prefix_index",
+        ],
+        "the router keeps no index of KV blocks; set up the index that tells it each request's overlaps, and remove this",
+    ),
+    (
+        &["shared_cache_type"],
+        "the router asks no shared cache; have the embedder tell each request's shared blocks, and remove this",
+    ),
+    (
+        &["router_tracking_hash", "router_tracking_key_file", "router_tracking_key_id"],
+        "the router hashes no prompts; choose the hash where each request's block hashes are made, and remove this",
+    ),
+    (
+        &["router_assume_kv_reuse"],
+        "equal block hashes of two requests are a reused block; give requests without hashes where none is, and remove \
+         this",
+    ),
+    (
+        &["router_track_active_blocks"],
+        "the blocks of reserved requests are always counted; choose a policy that does not read them, and remove this",
+    ),
+    (
+        &["router_track_output_blocks"],
+        "blocks of an answer are counted as the embedder reports them; report them or not, and remove this",
+    ),
+    (
+        &["router_track_prefill_tokens"],
+        "each request says by itself whether it counts towards prefill load; have the embedder say so, and remove this",
+    ),
+    (
+        &["router_prefill_load_model"],
+        "a prompt counts as prefill load until the embedder reports that its prefill is done; remove this",
+    ),
+    (
+        &["router_replica_sync"],
+        "routers share no load with each other; send each partition's requests through one router, and remove this",
+    ),
 ];
 const SELECTION_FIELDS: &[&str] = &["aggregated", "prefill", "decode", "encode", "instances", "partitions"];
 const INSTANCE_FIELDS: &[&str] = &["name", "type", "component", "pipeline", "parameters", "limits", "on_fault"];
 /// What an instance may be made of.
-const KINDS: [&str; 3] = ["type", "component", "pipeline"];
+const KINDS: &[&str] = &["type", "component", "pipeline"];
+const CLASSIFIER_FIELDS: &[&str] = &["type", "component", "parameters", "limits", "on_fault", "max_deferral_ms"];
+/// What a classifier may be made of.
+const CLASSIFIER_KINDS: &[&str] = &["type", "component"];
 const PARTITION_FIELDS: &[&str] = &["model", "routing_group", "tenant", "aggregated", "prefill", "decode", "encode"];
 
 /// The fields of an entry in `components`.
@@ -88,7 +123,7 @@ fn sections(folder: &Path, root: &Field<'_>, config: &mut PolicyConfig, places: 
         report.add(1, "", format!("the file is empty; write at least one of {}", listed_fields(SECTIONS)));
         return;
     }
-    let Some(fields) = root.fields(SECTIONS, LATER_SECTIONS, report) else { return };
+    let Some(fields) = root.fields(SECTIONS, &[], report) else { return };
     if !fields.has_any(SECTIONS) {
         fields.lacks(report, format!("the file says nothing; write at least one of {}", listed_fields(SECTIONS)));
     }
@@ -114,9 +149,16 @@ fn sections(folder: &Path, root: &Field<'_>, config: &mut PolicyConfig, places: 
     }
     let items = list.as_ref().map_or(Some(Vec::new()), Field::items).filter(|_| complete("tenants"));
     let tenants = items.map(|items| Names::of(&items, "name", TENANT_FIELDS));
+    let context = Context { folder, require_digest: config.sandbox.require_digest, tenants };
     if let Some(field) = fields.get("worker_selection") {
-        let context = Context { folder, require_digest: config.sandbox.require_digest, tenants };
         config.worker_selection = worker_selection(&field, &context, places, report);
+    }
+    config.profiles = admission::profiles(root, &fields, report);
+    if let Some(field) = fields.get("request_classifier") {
+        config.request_classifier = request_classifier(&field, &context, report);
+    }
+    if let Some(field) = fields.get("session_affinity") {
+        config.session_affinity = admission::session_affinity(&field, report);
     }
 }
 
@@ -131,11 +173,12 @@ fn router(field: &Field<'_>, report: &mut Report) -> RouterSettings {
         match entry.key.as_str() {
             "host_cache_hit_weight" => settings.host_cache_hit_weight = value.fraction(report),
             "disk_cache_hit_weight" => settings.disk_cache_hit_weight = value.fraction(report),
-            later if LATER_ROUTER_SETTINGS.contains(&later) => {
-                let message = format!("{} is not supported by this version; remove it", shown(&value.path));
-                report.add(entry.line, &value.path, message);
-            }
             other => {
+                let refused = REFUSED_ROUTER_SETTINGS.iter().find(|(settings, _)| settings.contains(&other));
+                if let Some((_, reason)) = refused {
+                    report.add(entry.line, &value.path, *reason);
+                    continue;
+                }
                 let near = did_you_mean(other, ROUTER_SETTINGS.iter().copied());
                 let known = ROUTER_SETTINGS.join(" and ");
                 let message = format!(
@@ -374,17 +417,17 @@ fn instance<'n>(
         };
         seen.accept(&field, name, "instance", report).then_some(name)
     });
-    let kind = kind(item, &fields, name, names, context, report);
-    let mut parameters = Map::new();
-    let mut parameter_lines = BTreeMap::new();
-    // Unlike other fields, parameters must not be left without a value: Dynamo refuses that.
-    if let Some(entry) = fields.entries.iter().find(|entry| entry.key == "parameters") {
-        let field = Field { node: &entry.node, path: join(&item.path, "parameters") };
-        if let Some(entries) = field.entries(report) {
-            parameters = json_map(entries, &field.path, report);
-            parameter_lines = entries.iter().map(|entry| (entry.key.clone(), entry.line)).collect();
+    let pipeline = |field: &Field<'_>, report: &mut Report| {
+        for key in ["parameters", "limits", "on_fault"] {
+            if fields.entries.iter().any(|entry| entry.key == key) {
+                let message = format!("a pipeline has no {key} of its own; move them to its instances");
+                report.add(fields.line_of(key), &join(&item.path, key), message);
+            }
         }
-    }
+        pipeline(field, name, names, report)
+    };
+    let kind = kind(item, &fields, "instance", KINDS, pipeline, context, report);
+    let (parameters, parameter_lines) = parameters(item, &fields, report);
     let limits = fields.get("limits").map(|field| limits(&field, report)).unwrap_or_default();
     let on_fault = fields.get("on_fault").map(|field| on_fault(&field, report)).unwrap_or_default();
     // With half of its fields it would be another instance.
@@ -394,25 +437,44 @@ fn instance<'n>(
     Some(Instance { name, kind, parameters, limits, on_fault, line, kind_line, parameter_lines })
 }
 
-/// What the instance is made of, and the line that says so.
+/// The parameters, and the line of each.
+fn parameters(
+    item: &Field<'_>,
+    fields: &Fields<'_>,
+    report: &mut Report,
+) -> (Map<String, serde_json::Value>, BTreeMap<String, usize>) {
+    // Unlike other fields, parameters must not be left without a value: Dynamo refuses that.
+    let entry = fields.entries.iter().find(|entry| entry.key == "parameters");
+    let field = entry.map(|entry| Field { node: &entry.node, path: join(&item.path, "parameters") });
+    let Some((field, entries)) = field.and_then(|field| field.entries(report).map(|entries| (field, entries))) else {
+        return Default::default();
+    };
+    let lines = entries.iter().map(|entry| (entry.key.clone(), entry.line)).collect();
+    (json_map(entries, &field.path, report), lines)
+}
+
+/// What a policy is made of, one of `kinds`, and the line that says so. `what` it is, for messages; `pipeline` reads one.
 fn kind(
     item: &Field<'_>,
     fields: &Fields<'_>,
-    name: Option<&str>,
-    names: Option<&Names<'_>>,
+    what: &str,
+    kinds: &[&str],
+    pipeline: impl FnOnce(&Field<'_>, &mut Report) -> Option<InstanceKind>,
     context: &Context<'_>,
     report: &mut Report,
 ) -> Option<(InstanceKind, usize)> {
-    let given: Vec<(&str, Field<'_>)> = KINDS.into_iter().filter_map(|key| Some((key, fields.get(key)?))).collect();
+    let given: Vec<(&str, Field<'_>)> = kinds.iter().filter_map(|key| Some((*key, fields.get(key)?))).collect();
     let (key, field) = match given.as_slice() {
         [one] => one,
         [] => {
-            fields.lacks(report, "the instance has no policy; add one of type, component and pipeline");
+            let (last, others) = kinds.split_last()?;
+            let others = others.join(", ");
+            fields.lacks(report, format!("the {what} has no policy; add one of {others} and {last}"));
             return None;
         }
         more => {
             let more: Vec<&str> = more.iter().map(|(key, _)| *key).collect();
-            item.problem(report, format!("the instance has {} side by side; keep one", more.join(" and ")));
+            item.problem(report, format!("the {what} has {} side by side; keep one", more.join(" and ")));
             return None;
         }
     };
@@ -427,15 +489,7 @@ fn kind(
             }
             InstanceKind::Component(context.folder.join(path))
         }
-        _ => {
-            for key in ["parameters", "limits", "on_fault"] {
-                if fields.entries.iter().any(|entry| entry.key == key) {
-                    let message = format!("a pipeline has no {key} of its own; move them to its instances");
-                    report.add(fields.line_of(key), &join(&item.path, key), message);
-                }
-            }
-            pipeline(field, name, names, report)?
-        }
+        _ => pipeline(field, report)?,
     };
     Some((kind, fields.line_of(key)))
 }
@@ -484,6 +538,26 @@ fn pipeline(
     let scorers = stage(scorers, report);
     let picker = picker.and_then(|field| entry(&field, report));
     Some(InstanceKind::Pipeline { filters, scorers, picker })
+}
+
+fn request_classifier(field: &Field<'_>, context: &Context<'_>, report: &mut Report) -> Option<RequestClassifier> {
+    let fields = field.fields(CLASSIFIER_FIELDS, &[], report)?;
+    let kind = kind(field, &fields, "classifier", CLASSIFIER_KINDS, |_, _| None, context, report);
+    let (parameters, parameter_lines) = parameters(field, &fields, report);
+    let limits = fields.get("limits").map(|field| limits(&field, report)).unwrap_or_default();
+    let (on_fault, max_deferral_ms) = admission::classifier_rules(&fields, report);
+    let (kind, kind_line) = kind.filter(|_| !field.node.cut)?;
+    let policy = Instance {
+        name: RequestClassifier::NAME.to_owned(),
+        kind,
+        parameters,
+        limits,
+        on_fault: OnFault::default(),
+        line: field.line(),
+        kind_line,
+        parameter_lines,
+    };
+    Some(RequestClassifier { policy, on_fault, max_deferral_ms })
 }
 
 fn limits(field: &Field<'_>, report: &mut Report) -> LimitsPatch {
