@@ -382,6 +382,8 @@ impl<'t> Simulation<'t> {
             }
             while self.trace.get(arrivals).is_some_and(|next| arrival_us(&next, self.options.speed) <= now) {
                 self.decide(now, arrivals, 0)?;
+                // An arrival goes as far as it can before the next one.
+                self.open_door(now)?;
                 arrivals += 1;
                 observer.progress(arrivals as u64);
             }

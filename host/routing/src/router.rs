@@ -17,6 +17,7 @@ use crate::guest::Guest;
 use crate::hosted::HostedPolicy;
 use crate::partition::Partition;
 use crate::pipeline::{Member, Pipeline, StageMode};
+use crate::request::Request;
 use crate::registry::{DEFAULT, Provider, Registry, listed, type_name};
 use crate::vocabulary::{Stage, Vocabulary};
 
@@ -119,6 +120,22 @@ pub struct AdmissionSettings {
     pub session_affinity: Option<(AffinityMode, u32)>,
 }
 
+impl AdmissionSettings {
+    /// What a router-policy file says.
+    fn of(config: &PolicyConfig) -> Self {
+        let classifier = config.request_classifier.as_ref();
+        Self {
+            profiles: config.profiles.clone(),
+            classifier: classifier.map(|classifier| ClassifierSettings {
+                instance: InstanceSpec(classifier.policy.clone()),
+                on_fault: classifier.on_fault,
+                max_deferral_ms: classifier.max_deferral_ms,
+            }),
+            session_affinity: config.session_affinity.map(|settings| (settings.mode, settings.ttl_secs)),
+        }
+    }
+}
+
 /// A request classifier and its rules.
 #[derive(Clone, Debug)]
 pub struct ClassifierSettings {
@@ -213,7 +230,7 @@ impl RouterBuilder {
         self
     }
 
-    /// What stands in front of worker selection, before what the file says of it.
+    /// What stands in front of worker selection, in place of what the file says of it.
     #[must_use]
     pub fn admission(mut self, settings: AdmissionSettings) -> Self {
         self.admission = Some(settings);
@@ -275,6 +292,7 @@ impl RouterBuilder {
                     .map_err(|error| RouterError::Sandbox(error.to_string()))?
             }
         };
+        let admission = self.admission.or_else(|| self.config.as_ref().map(AdmissionSettings::of)).unwrap_or_default();
         let router = Router {
             registry: self.registry,
             config: self.config,
@@ -286,7 +304,7 @@ impl RouterBuilder {
             deadline_us: self.deadline_us,
             sandbox,
             vocabulary: Arc::new(self.vocabulary),
-            admission: self.admission.unwrap_or_default(),
+            admission,
             partitions: Mutex::default(),
         };
         for role in Role::ALL {
@@ -399,6 +417,20 @@ impl Router {
             (setup.on_fault, setup.max_deferral_ms) = (*on_fault, *max_deferral_ms);
         }
         Ok(Some(AdmissionController::new(Arc::clone(partition), setup, now_ms)))
+    }
+
+    /// Builds the admission of a partition and throws it away.
+    ///
+    /// # Errors
+    /// As [`Self::admission`].
+    pub fn check_admission(&self, partition: &Arc<Partition>) -> Result<(), RouterError> {
+        struct Nothing;
+        impl QueuedRequest for Nothing {
+            fn view<T>(&self, with: impl FnOnce(Request<'_>) -> T) -> T {
+                with(Request::default())
+            }
+        }
+        self.admission::<Nothing>(partition, 0.0).map(drop)
     }
 
     /// A classifier of that instance for a partition. Every call builds a new guest.

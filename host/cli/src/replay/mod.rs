@@ -66,6 +66,10 @@ pub(crate) struct Replay {
     /// Stops after so many requests of the trace.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
+    /// Gives each request without a session one, by the prompts alone: a request continues the session whose latest prompt
+    /// its own begins with.
+    #[arg(long)]
+    derive_sessions: bool,
     /// Whether a policy that offers it decides in one crossing, or stage by stage.
     #[arg(long, value_enum, default_value_t = Stages::Fused)]
     stages: Stages,
@@ -115,10 +119,13 @@ impl Replay {
                 .filter_map(|(option, path)| Some((option, path?)))
                 .collect();
         refuse_shared(&self.inputs(&policies), &outputs)?;
-        let trace = match &self.trace {
+        let mut trace = match &self.trace {
             Some(path) => Trace::open(path, self.limit)?,
             None => Trace::generated(self.seed, self.limit.unwrap_or(GENERATED_REQUESTS).min(GENERATED_REQUESTS)),
         };
+        if self.derive_sessions {
+            trace.derive_sessions();
+        }
         let runs = self.setup(fleet)?.prepare(&policies)?;
         let named = runs
             .iter()

@@ -43,7 +43,8 @@ impl Setup<'_> {
         let router = |builder: RouterBuilder| {
             let router = builder.seed(self.seed).stages(self.mode).deadline_us(BACKSTOP_US).build()?;
             for role in self.roles {
-                router.partition(&PartitionKey::of_role(*role), BLOCK_SIZE)?;
+                let partition = router.partition(&PartitionKey::of_role(*role), BLOCK_SIZE)?;
+                router.check_admission(&partition)?;
             }
             Ok::<_, CliError>(router)
         };

@@ -1,0 +1,110 @@
+//! `pointsman replay` of router-policy files with admission.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+
+use common::{error, json, pointsman, stdout};
+use serde_json::Value;
+
+/// The file of Dynamo's admission guide, apart from the type's name.
+const GUIDE: &str = "\
+request_classifier:
+  type: queue-budget
+  parameters:
+    max_wait_ms: 2000
+default_policy_family: standard
+uncached_isl_buckets:
+  - min_tokens: 0
+    bucket: all
+policy_classes:
+  - name: standard_all
+    policy_family: standard
+    cache_bucket: all
+    queue_policy: fcfs
+    quantum: 1
+    prefill_busy_threshold_frac: 1.0
+";
+
+/// The file in a folder of its own.
+fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("admission.yaml");
+    fs::write(&path, text).unwrap();
+    (folder, path)
+}
+
+/// The one run of a replay that overloads two workers.
+fn run(text: &str, arguments: &[&str]) -> Value {
+    let (_folder, path) = file(text);
+    let output = pointsman()
+        .args(["replay", "--limit", "300", "--workers", "2", "--speed", "20", "--json", "-"])
+        .args(arguments)
+        .arg("--router-policy-config")
+        .arg(&path)
+        .output()
+        .unwrap();
+    json(&output)["runs"][0].clone()
+}
+
+#[test]
+fn the_guides_file_runs_as_it_is_and_ends_waits_after_two_seconds() {
+    let run = run(GUIDE, &[]);
+    let admission = &run["admission"];
+    assert_eq!((&admission["classified"], &admission["classifier_faults"]), (&300.into(), &0.into()), "{run}");
+    let class = &admission["classes"][0];
+    assert_eq!(class["name"], "standard_all");
+    assert!(class["waited"].as_u64().unwrap() > 0, "{run}");
+    assert!(class["wait_ms"]["p99"].as_f64().unwrap() <= 2_000.0, "{run}");
+    let rejected = run["rejected"].as_u64().unwrap();
+    assert!(rejected > 0, "an overload that lasts must end some waits: {run}");
+    assert_eq!(run["decided"].as_u64().unwrap() + rejected, 300);
+}
+
+#[test]
+fn the_table_says_what_each_class_did() {
+    let (_folder, path) = file(GUIDE);
+    let arguments = ["replay", "--limit", "300", "--workers", "2", "--speed", "20", "--router-policy-config"];
+    let output = pointsman().args(arguments).arg(&path).output().unwrap();
+    let table = stdout(&output);
+    assert!(table.contains("admission.yaml: classified 300, classifier faults 0"), "{table}");
+    assert!(table.contains("admission.yaml: class standard_all: "), "{table}");
+    assert!(table.contains("deadline-exceeded"), "{table}");
+}
+
+#[test]
+fn a_budget_of_no_time_or_of_more_than_a_minute_is_refused() {
+    for budget in ["0", "60001"] {
+        let (_folder, path) = file(&GUIDE.replace("2000", budget));
+        for command in [&["replay", "--router-policy-config"][..], &["config", "check"]] {
+            let output = pointsman().args(command).arg(&path).output().unwrap();
+            let said = if command[0] == "replay" { error(&output) } else { String::from_utf8(output.stdout).unwrap() };
+            assert!(!output.status.success() && said.contains("max_wait_ms"), "{budget}: {said}");
+        }
+    }
+}
+
+#[test]
+fn thunderagent_chooses_and_classifies_in_one_replay() {
+    let text = "\
+worker_selection:
+  aggregated: thunderagent
+  instances:
+    - {name: thunderagent, type: thunderagent}
+request_classifier: {type: thunderagent, parameters: {scheduler_interval_seconds: 1}}
+";
+    let run = run(text, &["--derive-sessions"]);
+    assert_eq!((&run["decided"], &run["fallbacks"]), (&300.into(), &0.into()), "{run}");
+    assert_eq!(run["admission"]["classifier_faults"], 0, "{run}");
+    assert_eq!(run["admission"]["classified"], 300);
+}
+
+#[test]
+fn a_hard_session_stays_on_its_worker() {
+    let run = run("session_affinity: {mode: hard, ttl_secs: 3600}\n", &["--derive-sessions"]);
+    assert_eq!(run["decided"], 300, "{run}");
+    assert!(run["admission"]["classes"][0]["dispatched"] == 300, "{run}");
+}
