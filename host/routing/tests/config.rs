@@ -118,7 +118,7 @@ models:
     uncached_isl_buckets: [{min_tokens: 0, bucket: all}]
     policy_classes: [{name: own_all, policy_family: own, cache_bucket: all, quantum: 3, prefill_busy_threshold: 7}]
 request_classifier:
-  component: classifier.wasm
+  type: mine
   parameters: {max_wait_ms: 5}
   limits: {fuel_base: 9}
   on_fault: admit
@@ -904,7 +904,8 @@ models:
 
 #[test]
 fn a_profile_has_all_its_keys_or_none() {
-    wrong_profile("default_policy_family: standard\n", "", 1, "default_policy_family", &["`default_policy_family` is"]);
+    let text = PROFILE.replace("default_policy_family: standard\n", "");
+    wrong(&text, 1, "default_policy_family", &["`default_policy_family` is missing; add it"]);
     let both = problems("sandbox: {}\npolicy_classes:\n  - {name: a, quantum: 1}\n");
     let fields: Vec<&str> = both.iter().map(|problem| problem.field.as_str()).collect();
     assert_eq!(fields, ["default_policy_family", "uncached_isl_buckets"], "{both:#?}");
@@ -944,7 +945,9 @@ fn unknown_fields_of_profiles_are_refused() {
         &["`cache_bucket`?"],
     );
     wrong_profile("quantum: 64", "quanta: 64", 10, "policy_classes[2].quanta", &["did you mean `quantum`?"]);
-    wrong("models:\n  large: {policy_class: []}", 2, "models.large.policy_class", &["did you mean"]);
+    let text =
+        PROFILE.lines().fold("models:\n  large:\n    extra: 1\n".to_owned(), |text, line| text + "    " + line + "\n");
+    wrong(&text, 3, "models.large.extra", &["default_policy_family, uncached_isl_buckets, policy_classes"]);
 }
 
 #[test]
@@ -964,7 +967,13 @@ fn buckets_are_checked() {
         &bucket("1].min_tokens"),
         &["not more than the 0", "rising order"],
     );
-    wrong_profile("bucket: long}\n", "bucket: short}\n", 4, &bucket("1].bucket"), &["`short` names an earlier entry"]);
+    wrong_profile(
+        "bucket: long}\n",
+        "bucket: long}\n  - {min_tokens: 9000, bucket: short}\n",
+        5,
+        &bucket("2].bucket"),
+        &["`short` names an earlier entry"],
+    );
     wrong_profile(
         "bucket: short}\n",
         "bucket: a/b}\n",
