@@ -401,7 +401,10 @@ impl<'t> Simulation<'t> {
     /// When admission has something to do though nothing else happens; none while it holds no request.
     fn door_opens_us(&self) -> Option<u64> {
         let door = self.door.as_ref().filter(|door| !door.is_idle())?;
-        door.controller.next_deadline().map(|ms| (ms * 1_000.0).ceil() as u64)
+        let ms = door.controller.next_deadline()?;
+        let us = (ms * 1_000.0).ceil() as u64;
+        // Rounding may bring the instant back before the deadline, which would then never come.
+        Some(if (us as f64 / 1_000.0) < ms { us + 1 } else { us })
     }
 
     fn end_steps(&mut self, now: u64) {
