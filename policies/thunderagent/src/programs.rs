@@ -82,7 +82,8 @@ pub(crate) struct Programs {
     pub(crate) paused: BTreeSet<Place>,
     /// Programs without a request, by the time since when they are acting, in bits, which sort as times do.
     idle: BTreeSet<(u64, Place)>,
-    pub(crate) requests: BTreeMap<Ticket, Tracked>,
+    /// Boxed: nodes of a tree that grows at its end stay half empty.
+    pub(crate) requests: BTreeMap<Ticket, Box<Tracked>>,
     ids: Names<()>,
     pub(crate) waiting: BTreeSet<Ticket>,
     released: Vec<Released>,
@@ -154,7 +155,7 @@ impl Programs {
             begun: false,
             prior: None,
         };
-        self.requests.insert(ticket, tracked);
+        self.requests.insert(ticket, Box::new(tracked));
         self.admit(place, now_ms);
         Ok(())
     }
@@ -333,9 +334,8 @@ impl Programs {
 
     /// The rank that a released request has really gone to.
     pub(crate) fn sent(&mut self, ticket: Ticket, rank: u32) {
-        if let Some(Tracked { released: true, session, .. }) = self.requests.get(&ticket) {
-            let place = *session;
-            self.update(place, |program| program.rank = Some(rank));
+        if let Some(request) = self.requests.get(&ticket).filter(|request| request.released) {
+            self.update(request.session, |program| program.rank = Some(rank));
         }
     }
 
