@@ -1,4 +1,4 @@
-//! One configured instance of type `wasm`: what Dynamo's provider builds, and its factory makes policies of.
+//! One configured instance of worker selection: what Dynamo's provider builds, and its factory makes policies of.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,12 +6,14 @@ use dynamo_kv_router::plugins::worker_selection::{WorkerSelectionPolicy, WorkerS
 use dynamo_kv_router::plugins::{WorkerSelectionPolicyParameters, WorkerSelectionPolicyProviderError};
 use dynamo_kv_router::scheduling::config::SharedCacheType;
 use dynamo_kv_router::{KvRouterConfig, RoutingPartitionRef, WorkerType};
-use pointsman_routing::config::{FaultAction, OnFault};
-use pointsman_routing::{HostedPolicy, InstanceSpec, PartitionKey, Provider, Role, Router, RouterConfig, RouterError};
+use pointsman_routing::config::{self, FaultAction, OnFault};
+use pointsman_routing::{
+    HostedPolicy, InstanceSpec, PartitionKey, Provider, Role, Router, RouterBuilder, RouterConfig, RouterError,
+};
 use pointsman_sandbox::{Sandbox, SandboxConfig};
 
 use crate::groups;
-use crate::parameters::{FilterPlace, Parameters};
+use crate::parameters::{self, FilterPlace, Parameters};
 use crate::policy::{self, Seat};
 
 /// The block size of guests that have not seen a request: Dynamo tells it with the first one.
@@ -46,28 +48,39 @@ fn sandbox(shared: &SharedSandbox) -> Result<Sandbox, String> {
     Ok(shared.insert(sandbox).clone())
 }
 
+/// A builder whose one type is the component.
+pub(crate) fn builder(component: &str, seed: Option<u64>, shared: &SharedSandbox) -> Result<RouterBuilder, String> {
+    Ok(Router::builder()
+        .register(crate::POLICY_TYPE, Provider::component(parameters::artifact(component)?))
+        .seed(seed.unwrap_or_else(|| fastrand::u64(..)))
+        .sandbox(sandbox(shared)?))
+}
+
+/// The instance of that component with its settings.
+pub(crate) fn spec(settings: config::Instance) -> InstanceSpec {
+    InstanceSpec::new(crate::POLICY_TYPE)
+        .named(settings.name)
+        .parameters(settings.parameters)
+        .limits(settings.limits)
+        .on_fault(settings.on_fault)
+}
+
+/// What is wrong, without the name of a type that nobody wrote.
+pub(crate) fn message(error: RouterError) -> String {
+    match error {
+        RouterError::Provider { message, .. } => message,
+        other => other.to_string(),
+    }
+}
+
 impl Instance {
     fn load(found: &WorkerSelectionPolicyParameters, shared: &SharedSandbox) -> Result<Self, String> {
-        let parameters = Parameters::read(found)?;
-        let settings = parameters.checked()?;
-        let artifact = parameters.artifact()?;
-        let spec = InstanceSpec::new(crate::POLICY_TYPE)
-            .named(&parameters.component)
-            .parameters(settings.parameters)
-            .limits(settings.limits)
-            .on_fault(settings.on_fault);
-        let router = Router::builder()
-            .register(crate::POLICY_TYPE, Provider::component(artifact))
-            .serve(spec)
-            .seed(parameters.seed.unwrap_or_else(|| fastrand::u64(..)))
-            .sandbox(sandbox(shared)?)
-            .build()
-            .map_err(|error| error.to_string())?;
-        let instance = Self {
-            router,
-            on_fault: settings.on_fault,
-            filter_in_picker: parameters.filter == Some(FilterPlace::InPicker),
-        };
+        let parameters: Parameters = found.deserialize().map_err(|error| error.to_string())?;
+        let settings = parameters.settings()?;
+        let on_fault = settings.on_fault;
+        let builder = builder(&parameters.component, parameters.seed, shared)?.serve(spec(settings));
+        let router = builder.build().map_err(|error| error.to_string())?;
+        let instance = Self { router, on_fault, filter_in_picker: parameters.filter == Some(FilterPlace::InPicker) };
         for role in Role::ALL {
             let trial = instance.guest(&PartitionKey::of_role(role), USUAL_BLOCK_SIZE, &RouterConfig::default());
             let checked = trial.and_then(|trial| trial.inputs().map_or(Ok(()), groups::check));
@@ -85,10 +98,7 @@ impl Instance {
         block_size: u32,
         config: &RouterConfig,
     ) -> Result<HostedPolicy, String> {
-        self.router.hosted(key, block_size, config).map_err(|error| match error {
-            RouterError::Provider { message, .. } => message,
-            other => other.to_string(),
-        })
+        self.router.hosted(key, block_size, config).map_err(message)
     }
 
     /// Whether the native default may have to decide.

@@ -14,7 +14,8 @@ use pointsman_sandbox::Outcome;
 
 use crate::groups::Groups;
 use crate::instance::{Instance, USUAL_BLOCK_SIZE};
-use crate::table::{Filtered, Numbers, Order, Picked, Table};
+use crate::numbers::Numbers;
+use crate::table::{Filtered, Order, Picked, Table};
 
 /// The one guest of a partition and role, and all that Dynamo's filter and picker share.
 pub(crate) struct Seat {
