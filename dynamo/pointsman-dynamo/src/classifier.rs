@@ -19,14 +19,14 @@ use pointsman_admission::{
     Purpose,
 };
 use pointsman_contract::{Admission, ClassifierWorker, TargetChange};
-use pointsman_routing::{HostedClassifier, InstanceSpec, PartitionKey, Router, WorkerKey};
+use pointsman_routing::{HostedClassifier, InstanceSpec, PartitionKey, Router, WorkerKey, config};
 use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 
 use crate::clock;
-use crate::instance::{self, SharedSandbox, USUAL_BLOCK_SIZE};
+use crate::component::{self, SharedSandbox, USUAL_BLOCK_SIZE};
 use crate::numbers::Numbers;
 use crate::parameters::ClassifierParameters;
 use crate::refusal::Refusal;
@@ -58,11 +58,10 @@ pub(crate) fn provide(
 impl Configured {
     fn load(found: &RequestClassifierParameters, sandbox: &SharedSandbox, error: MakeError) -> Result<Self, String> {
         let parameters: ClassifierParameters = found.deserialize().map_err(|error| error.to_string())?;
-        let (settings, max_deferral_ms) = (parameters.settings()?, parameters.max_deferral_ms()?);
-        let component = parameters.component;
-        let builder = instance::builder(&component, parameters.seed, sandbox)?;
+        let config::RequestClassifier { policy, on_fault, max_deferral_ms } = parameters.settings()?;
+        let builder = component::builder(&parameters.component, parameters.seed, sandbox)?;
         let router = builder.build().map_err(|error| error.to_string())?;
-        let (spec, on_fault) = (instance::spec(settings), parameters.on_fault);
+        let (spec, component) = (component::spec(policy), parameters.component);
         let configured = Self { router, spec, component, on_fault, max_deferral_ms, error };
         let trial = configured.guest(USUAL_BLOCK_SIZE, Arc::default());
         trial.map_err(|message| format!("component `{}` cannot start: {message}", configured.component))?;
@@ -72,7 +71,7 @@ impl Configured {
     fn guest(&self, block_size: u32, numbers: Arc<Mutex<Numbers>>) -> Result<HostedClassifier, String> {
         let number_of = move |row: WorkerKey| lock(&numbers).known(WorkerWithDpRank::new(row.worker, row.rank));
         let guest = self.router.hosted_classifier(self.spec.clone(), &PartitionKey::default(), block_size, number_of);
-        guest.map_err(instance::message)
+        guest.map_err(component::message)
     }
 
     /// Dynamo's factory: a classifier with a guest of its own for each router. It cannot fail; a guest that does not start

@@ -29,6 +29,7 @@
 
 mod classifier;
 mod clock;
+mod component;
 mod groups;
 mod instance;
 mod numbers;

@@ -12,8 +12,9 @@ use pointsman_routing::config::FaultAction;
 use pointsman_routing::{DecideError, HostedPolicy, PartitionKey, RouterConfig};
 use pointsman_sandbox::Outcome;
 
+use crate::component::USUAL_BLOCK_SIZE;
 use crate::groups::Groups;
-use crate::instance::{Instance, USUAL_BLOCK_SIZE};
+use crate::instance::Instance;
 use crate::numbers::Numbers;
 use crate::table::{Filtered, Order, Picked, Table};
 

@@ -17,8 +17,8 @@ use crate::guest::Guest;
 use crate::hosted::HostedPolicy;
 use crate::partition::Partition;
 use crate::pipeline::{Member, Pipeline, StageMode};
-use crate::request::Request;
 use crate::registry::{DEFAULT, Provider, Registry, listed, type_name};
+use crate::request::Request;
 use crate::vocabulary::{Stage, Vocabulary};
 
 /// Which routing partition: model, routing group and what its workers do.
