@@ -1,21 +1,18 @@
-//! One configured instance of type `wasm`: what Dynamo's provider builds, and its factory makes policies of.
+//! One configured instance of worker selection: what Dynamo's provider builds, and its factory makes policies of.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use dynamo_kv_router::plugins::worker_selection::{WorkerSelectionPolicy, WorkerSelectionPolicyFactory};
 use dynamo_kv_router::plugins::{WorkerSelectionPolicyParameters, WorkerSelectionPolicyProviderError};
 use dynamo_kv_router::scheduling::config::SharedCacheType;
 use dynamo_kv_router::{KvRouterConfig, RoutingPartitionRef, WorkerType};
 use pointsman_routing::config::{FaultAction, OnFault};
-use pointsman_routing::{HostedPolicy, InstanceSpec, PartitionKey, Provider, Role, Router, RouterConfig, RouterError};
-use pointsman_sandbox::{Sandbox, SandboxConfig};
+use pointsman_routing::{HostedPolicy, PartitionKey, Role, Router, RouterConfig};
 
+use crate::component::{self, SharedSandbox, USUAL_BLOCK_SIZE};
 use crate::groups;
 use crate::parameters::{FilterPlace, Parameters};
 use crate::policy::{self, Seat};
-
-/// The block size of guests that have not seen a request: Dynamo tells it with the first one.
-pub(crate) const USUAL_BLOCK_SIZE: u32 = 16;
 
 /// A component with its settings.
 pub(crate) struct Instance {
@@ -23,9 +20,6 @@ pub(crate) struct Instance {
     pub(crate) on_fault: OnFault,
     pub(crate) filter_in_picker: bool,
 }
-
-/// The place of the one sandbox.
-pub(crate) type SharedSandbox = Mutex<Option<Sandbox>>;
 
 /// Dynamo's provider: loads the component and tries it in every role.
 pub(crate) fn provide(
@@ -37,37 +31,14 @@ pub(crate) fn provide(
     Ok(Arc::new(move |config, role, partition| instance.policy(config, role, partition)))
 }
 
-fn sandbox(shared: &SharedSandbox) -> Result<Sandbox, String> {
-    let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(sandbox) = &*shared {
-        return Ok(sandbox.clone());
-    }
-    let sandbox = Sandbox::new(SandboxConfig::default()).map_err(|error| error.to_string())?;
-    Ok(shared.insert(sandbox).clone())
-}
-
 impl Instance {
     fn load(found: &WorkerSelectionPolicyParameters, shared: &SharedSandbox) -> Result<Self, String> {
-        let parameters = Parameters::read(found)?;
-        let settings = parameters.checked()?;
-        let artifact = parameters.artifact()?;
-        let spec = InstanceSpec::new(crate::POLICY_TYPE)
-            .named(&parameters.component)
-            .parameters(settings.parameters)
-            .limits(settings.limits)
-            .on_fault(settings.on_fault);
-        let router = Router::builder()
-            .register(crate::POLICY_TYPE, Provider::component(artifact))
-            .serve(spec)
-            .seed(parameters.seed.unwrap_or_else(|| fastrand::u64(..)))
-            .sandbox(sandbox(shared)?)
-            .build()
-            .map_err(|error| error.to_string())?;
-        let instance = Self {
-            router,
-            on_fault: settings.on_fault,
-            filter_in_picker: parameters.filter == Some(FilterPlace::InPicker),
-        };
+        let parameters: Parameters = found.deserialize().map_err(|error| error.to_string())?;
+        let settings = parameters.settings()?;
+        let on_fault = settings.on_fault;
+        let builder = component::builder(&parameters.component, parameters.seed, shared)?;
+        let router = builder.serve(component::spec(settings)).build().map_err(|error| error.to_string())?;
+        let instance = Self { router, on_fault, filter_in_picker: parameters.filter == Some(FilterPlace::InPicker) };
         for role in Role::ALL {
             let trial = instance.guest(&PartitionKey::of_role(role), USUAL_BLOCK_SIZE, &RouterConfig::default());
             let checked = trial.and_then(|trial| trial.inputs().map_or(Ok(()), groups::check));
@@ -85,10 +56,7 @@ impl Instance {
         block_size: u32,
         config: &RouterConfig,
     ) -> Result<HostedPolicy, String> {
-        self.router.hosted(key, block_size, config).map_err(|error| match error {
-            RouterError::Provider { message, .. } => message,
-            other => other.to_string(),
-        })
+        self.router.hosted(key, block_size, config).map_err(component::message)
     }
 
     /// Whether the native default may have to decide.

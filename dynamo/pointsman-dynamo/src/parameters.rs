@@ -2,14 +2,9 @@
 
 use std::path::Path;
 
-use dynamo_kv_router::plugins::WorkerSelectionPolicyParameters;
-use pointsman_routing::config::{Instance, PolicyConfig, Problem};
-use pointsman_sandbox::Artifact;
+use pointsman_routing::config::{Instance, PolicyConfig, Problem, RequestClassifier};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-
-/// The path to an instance's fields in the document that [`Parameters::checked`] writes.
-const PATH: &str = "worker_selection.instances[0].";
 
 /// Where a policy's filter runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -19,7 +14,7 @@ pub(crate) enum FilterPlace {
     InPicker,
 }
 
-/// The fields.
+/// The fields of worker selection.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Parameters {
@@ -35,42 +30,70 @@ pub(crate) struct Parameters {
 }
 
 impl Parameters {
-    pub(crate) fn read(found: &WorkerSelectionPolicyParameters) -> Result<Self, String> {
-        found.deserialize().map_err(|error| error.to_string())
-    }
-
-    /// The component, read once: what comes later under its path takes a restart.
-    pub(crate) fn artifact(&self) -> Result<Artifact, String> {
-        if let Some(built_in) = pointsman_policies::get(&self.component) {
-            return Ok(Artifact::from_bytes(built_in.name, built_in.component));
-        }
-        Artifact::from_file(Path::new(&self.component)).map_err(|error| {
-            let names: Vec<_> = pointsman_policies::all().iter().map(|built_in| built_in.name).collect();
-            format!("{error}; `component` is a file, or one of the built-in policies {}", names.join(", "))
-        })
-    }
-
-    /// The instance as Pointsman's own configuration reads it: JSON is YAML, so both have one reader and one set of
-    /// messages.
-    pub(crate) fn checked(&self) -> Result<Instance, String> {
-        let mut fields = json!({"name": crate::POLICY_TYPE, "type": crate::POLICY_TYPE, "parameters": self.parameters});
-        for (key, value) in [("limits", &self.limits), ("on_fault", &self.on_fault)] {
-            if let Some(value) = value {
-                fields[key] = value.clone();
-            }
-        }
-        if let Some(path) = null_in(&fields, "") {
-            // What stands for a float that is not finite, too.
-            return Err(format!("{path} has no value that can be passed on; leave it out or write a finite number"));
-        }
-        let text = json!({"worker_selection": {"instances": [fields]}}).to_string();
-        let config = PolicyConfig::parse("", Path::new(""), &text).map_err(|problems| {
-            let sentences: Vec<_> = problems.iter().map(sentence).collect();
-            sentences.join("; ")
+    /// Component, parameters, limits and `on_fault`, checked.
+    pub(crate) fn settings(&self) -> Result<Instance, String> {
+        let optional = [("limits", &self.limits), ("on_fault", &self.on_fault)];
+        let config = checked("worker_selection.instances[0].", &self.parameters, &optional, |mut fields| {
+            fields["name"] = json!(crate::POLICY_TYPE);
+            json!({"worker_selection": {"instances": [fields]}})
         })?;
         let instance = config.worker_selection.and_then(|selection| selection.instances.into_iter().next());
-        instance.ok_or_else(|| "the parameters are none; write at least `component`".to_owned())
+        let instance = instance.ok_or_else(|| "the parameters are none; write at least `component`".to_owned())?;
+        Ok(Instance { name: self.component.clone(), ..instance })
     }
+}
+
+/// The fields of a request classifier.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ClassifierParameters {
+    pub(crate) component: String,
+    #[serde(default)]
+    parameters: Map<String, Value>,
+    limits: Option<Value>,
+    on_fault: Option<Value>,
+    max_deferral_ms: Option<Value>,
+    pub(crate) seed: Option<u64>,
+}
+
+impl ClassifierParameters {
+    /// Component, parameters, limits and what is a classifier's alone, checked.
+    pub(crate) fn settings(&self) -> Result<RequestClassifier, String> {
+        let Self { limits, on_fault, max_deferral_ms, .. } = self;
+        let optional = [("limits", limits), ("on_fault", on_fault), ("max_deferral_ms", max_deferral_ms)];
+        let section = |fields| json!({ "request_classifier": fields });
+        let config = checked("request_classifier.", &self.parameters, &optional, section)?;
+        let classifier = config.request_classifier;
+        let mut classifier =
+            classifier.ok_or_else(|| "the parameters are none; write at least `component`".to_owned())?;
+        classifier.policy.name.clone_from(&self.component);
+        Ok(classifier)
+    }
+}
+
+/// The fields as Pointsman's own configuration reads them, in the document that `document` makes of them at `path`: JSON is
+/// YAML, so both have one reader and one set of messages.
+fn checked(
+    path: &str,
+    parameters: &Map<String, Value>,
+    optional: &[(&str, &Option<Value>)],
+    document: impl FnOnce(Value) -> Value,
+) -> Result<PolicyConfig, String> {
+    let mut fields = json!({"type": crate::POLICY_TYPE, "parameters": parameters});
+    for (key, value) in optional {
+        if let Some(value) = value {
+            fields[*key] = value.clone();
+        }
+    }
+    if let Some(path) = null_in(&fields, "") {
+        // What stands for a float that is not finite, too.
+        return Err(format!("{path} has no value that can be passed on; leave it out or write a finite number"));
+    }
+    PolicyConfig::parse("", Path::new(""), &document(fields).to_string()).map_err(|problems| {
+        // Without the places of a document that nobody wrote.
+        let sentence = |problem: &Problem| format!("{}: {}", problem.field, problem.message).replace(path, "");
+        problems.iter().map(sentence).collect::<Vec<_>>().join("; ")
+    })
 }
 
 /// The path of the first null.
@@ -83,9 +106,4 @@ fn null_in(value: &Value, path: &str) -> Option<String> {
         Value::Object(fields) => fields.iter().find_map(|(key, value)| null_in(value, &format!("{path}.{key}"))),
         _ => None,
     }
-}
-
-/// A problem without the places of the document that nobody wrote.
-fn sentence(problem: &Problem) -> String {
-    format!("{}: {}", problem.field, problem.message).replace(PATH, "")
 }

@@ -12,9 +12,11 @@ use pointsman_routing::config::FaultAction;
 use pointsman_routing::{DecideError, HostedPolicy, PartitionKey, RouterConfig};
 use pointsman_sandbox::Outcome;
 
+use crate::component::USUAL_BLOCK_SIZE;
 use crate::groups::Groups;
-use crate::instance::{Instance, USUAL_BLOCK_SIZE};
-use crate::table::{Filtered, Numbers, Order, Picked, Table};
+use crate::instance::Instance;
+use crate::numbers::Numbers;
+use crate::table::{Filtered, Order, Picked, Table};
 
 /// The one guest of a partition and role, and all that Dynamo's filter and picker share.
 pub(crate) struct Seat {

@@ -1,8 +1,6 @@
 //! Dynamo's view of one selection as the contract's names.
 
 use std::ops::Range;
-use std::sync::LazyLock;
-use std::time::Instant;
 
 use dynamo_kv_router::plugins::worker_selection::{
     ScoredWorkerCandidate, WorkerCacheInput, WorkerCandidate, WorkerInputView, WorkerLoadInput, WorkerSelectionContext,
@@ -10,10 +8,9 @@ use dynamo_kv_router::plugins::worker_selection::{
 };
 use dynamo_kv_router::protocols::WorkerWithDpRank;
 use pointsman_routing::{Fact, HostedTable, Rows, Signal, Text, Trigger};
-use rustc_hash::FxHashMap;
 
-/// What the fact `request.now-ms` counts from.
-static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+use crate::clock;
+use crate::numbers::Numbers;
 
 /// The candidates of one selection in the contract's order, with what Dynamo shows of each.
 pub(crate) trait Candidates {
@@ -32,17 +29,6 @@ pub(crate) trait Candidates {
             if self.worker(middle).is_some_and(&before) { from = middle + 1 } else { to = middle }
         }
         from
-    }
-}
-
-/// Numbers that stand for a worker and rank. None is ever given twice: Dynamo does not say when a worker is gone.
-#[derive(Debug, Default)]
-pub(crate) struct Numbers(FxHashMap<WorkerWithDpRank, u32>);
-
-impl Numbers {
-    pub(crate) fn of(&mut self, worker: WorkerWithDpRank) -> u32 {
-        let next = self.0.len() as u32;
-        *self.0.entry(worker).or_insert(next)
     }
 }
 
@@ -180,7 +166,7 @@ impl<C: Candidates> HostedTable for Table<'_, C> {
         let flag = |set: bool| f64::from(u8::from(set));
         let session = context.session_context();
         let value = match fact {
-            Fact::NowMs => Some(START.elapsed().as_millis() as f64),
+            Fact::NowMs => Some(clock::now_ms()),
             Fact::PromptTokens => Some(context.prompt_tokens() as f64),
             Fact::Blocks => Some(context.request_blocks() as f64),
             Fact::TracksPrefillTokens => Some(flag(context.tracks_prefill_tokens())),
@@ -191,21 +177,14 @@ impl<C: Candidates> HostedTable for Table<'_, C> {
             Fact::Pinned => Some(flag(context.pinned_worker().is_some())),
             Fact::HasTierMatches => Some(flag(self.has_tier_matches())),
             Fact::SessionFinal => session.and_then(|session| session.session_final()).map(flag),
-            Fact::SessionTrigger => session.and_then(|session| session.input_trigger()).map(|found| {
-                let trigger = match found {
-                    WorkerSelectionInputTrigger::UserMessage => Trigger::UserMessage,
-                    WorkerSelectionInputTrigger::ToolResult => Trigger::ToolResult,
-                    WorkerSelectionInputTrigger::Other => Trigger::Other,
-                };
-                trigger.as_f64()
-            }),
+            Fact::SessionTrigger => {
+                session.and_then(|session| session.input_trigger()).map(|found| trigger(found).as_f64())
+            }
             Fact::AffinityFirst | Fact::AffinityRows => None,
             // For a classifier: no policy of worker selection reads them.
-            Fact::IngressMs
-            | Fact::ContextTokens
-            | Fact::DueMs
-            | Fact::SchedulingCostTokens
-            | Fact::PinnedWorker => None,
+            Fact::IngressMs | Fact::ContextTokens | Fact::DueMs | Fact::SchedulingCostTokens | Fact::PinnedWorker => {
+                None
+            }
         };
         value.filter(|value| !value.is_nan()).unwrap_or(fact.absent())
     }
@@ -270,6 +249,15 @@ impl<C: Candidates> HostedTable for Table<'_, C> {
             self.candidates.partition_point(|worker| worker < from)
                 ..self.candidates.partition_point(|worker| worker <= to),
         )
+    }
+}
+
+/// Dynamo's word for what set a request off, in the contract's.
+pub(crate) const fn trigger(found: WorkerSelectionInputTrigger) -> Trigger {
+    match found {
+        WorkerSelectionInputTrigger::UserMessage => Trigger::UserMessage,
+        WorkerSelectionInputTrigger::ToolResult => Trigger::ToolResult,
+        WorkerSelectionInputTrigger::Other => Trigger::Other,
     }
 }
 

@@ -231,6 +231,19 @@ impl<C: Classifier> Lifecycles<C> {
         }
     }
 
+    /// The live lifecycle of that request id.
+    #[must_use]
+    pub fn live(&self, request_id: &str) -> Option<LifecycleId> {
+        self.by_request.get(request_id).copied()
+    }
+
+    /// A worker was chosen, which the classifier does not hear of: should the request end now, that is its worker.
+    pub fn chosen(&mut self, id: LifecycleId, worker: u32) {
+        if let Some(live) = find(&mut self.live, id) {
+            live.worker = Some(worker);
+        }
+    }
+
     /// A worker was chosen and booked. Answers whether the request stood in the queue.
     pub fn sent(&mut self, id: LifecycleId, worker: u32) -> bool {
         let live = find(&mut self.live, id);

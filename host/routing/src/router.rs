@@ -3,14 +3,14 @@
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pointsman_admission::{AffinityMode, Profiles, SessionAffinity};
+use pointsman_admission::{AffinityMode, Profiles, SessionAffinity, WorkerKey};
 use pointsman_contract::{Role, RouterConfig};
 use pointsman_sandbox::{Limits, Sandbox};
 use pointsman_sdk::native;
 use rustc_hash::FxHashMap;
 use sha2::{Digest, Sha256};
 
-use crate::admission::{AdmissionController, AdmissionSetup, HostedClassifier, QueuedRequest};
+use crate::admission::{AdmissionController, AdmissionSetup, HostedClassifier, QueuedRequest, Workers};
 use crate::config::{Instance, InstanceKind, LimitsPatch, OnFault, Overrides, PartitionKeyRef, PolicyConfig, Selected};
 use crate::error::RouterError;
 use crate::guest::Guest;
@@ -442,9 +442,26 @@ impl Router {
         instance: InstanceSpec,
         partition: Arc<Partition>,
     ) -> Result<HostedClassifier, RouterError> {
+        let (key, block_size) = (partition.key().clone(), partition.block_size());
+        self.hosted_classifier(instance, &key, block_size, move |row| partition.number_of(row))
+    }
+
+    /// A classifier of that instance in front of workers that the caller holds. `number_of` answers the number that stands
+    /// for a row in the classifier's events, none where there is no such row. Every call builds a new guest.
+    ///
+    /// # Errors
+    /// As [`Self::classifier`].
+    pub fn hosted_classifier(
+        &self,
+        instance: InstanceSpec,
+        key: &PartitionKey,
+        block_size: u32,
+        number_of: impl Fn(WorkerKey) -> Option<u32> + Send + 'static,
+    ) -> Result<HostedClassifier, RouterError> {
         let instance = instance.into_instance();
-        let guest = self.guest(&instance, partition.key(), partition.block_size(), &self.router_config)?;
-        HostedClassifier::new(guest, partition, Arc::clone(&self.vocabulary))
+        let guest = self.guest(&instance, key, block_size, &self.router_config)?;
+        let workers = Workers { block_size, number_of: Box::new(number_of) };
+        HostedClassifier::new(guest, workers, Arc::clone(&self.vocabulary))
             .map_err(|message| provider_error(&instance.name, &type_name(&instance.kind), message))
     }
 

@@ -2,7 +2,9 @@
 //! scheduler holds them.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
-#![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "test support")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::missing_panics_doc, reason = "test support")]
+
+pub mod frontend;
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -95,7 +97,7 @@ pub fn wasm(parameters: &Value) -> WorkerSelectionPolicy {
     policy_of(&policy_file("wasm", parameters), "default", WorkerType::Aggregated)
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Worker {
     pub ranks: u32,
     pub taints: HashSet<String>,

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pointsman_admission::{Classifier, ClassifierFault, ClassifyRequest};
+use pointsman_admission::{Classifier, ClassifierFault, ClassifyRequest, WorkerKey};
 use pointsman_contract::{Event, Fact, Progress, Resolution, Text, Ticket, Verdict, missing};
 use pointsman_sandbox::{Args, Fault};
 
 use crate::guest::Guest;
-use crate::partition::Partition;
 use crate::vocabulary::{Plan, TextId, Vocabulary};
 
 /// The request classifier of one partition: a sandboxed guest, a policy compiled in, or none, which admits every request
@@ -19,9 +18,16 @@ struct Hosted {
     guest: Guest,
     plan: Plan,
     tick: Option<Duration>,
-    partition: Arc<Partition>,
+    workers: Workers,
     vocabulary: Arc<Vocabulary>,
     args: Args,
+}
+
+/// What a classifier may know of the workers beside its events.
+pub(crate) struct Workers {
+    pub(crate) block_size: u32,
+    /// The number that stands for a row.
+    pub(crate) number_of: Box<dyn Fn(WorkerKey) -> Option<u32> + Send>,
 }
 
 impl HostedClassifier {
@@ -31,14 +37,14 @@ impl HostedClassifier {
         Self(None)
     }
 
-    pub(crate) fn new(guest: Guest, partition: Arc<Partition>, vocabulary: Arc<Vocabulary>) -> Result<Self, String> {
+    pub(crate) fn new(guest: Guest, workers: Workers, vocabulary: Arc<Vocabulary>) -> Result<Self, String> {
         let (inputs, stages) = (guest.inputs(), guest.stages());
         if !stages.classify {
             return Err("the policy exports no request classifier; name it under `worker_selection`".to_owned());
         }
         let plan = vocabulary.classifier_plan(inputs, stages)?;
         let tick = inputs.tick_ms.map(|tick| Duration::from_millis(tick.into()));
-        Ok(Self(Some(Hosted { guest, plan, tick, partition, vocabulary, args: Args::default() })))
+        Ok(Self(Some(Hosted { guest, plan, tick, workers, vocabulary, args: Args::default() })))
     }
 
     /// Fuel of the latest call; none without a sandboxed guest.
@@ -56,10 +62,10 @@ impl HostedClassifier {
 
 impl Hosted {
     fn fill(&mut self, request: &ClassifyRequest, now_ms: f64) {
-        let Self { plan, partition, vocabulary, args, .. } = self;
+        let Self { plan, workers, vocabulary, args, .. } = self;
         let numbers = Arc::make_mut(&mut args.numbers);
         numbers.clear();
-        numbers.extend(plan.facts.iter().map(|fact| value(*fact, request, partition, now_ms)));
+        numbers.extend(plan.facts.iter().map(|fact| value(*fact, request, workers, now_ms)));
         args.texts = (!plan.texts.is_empty()).then(|| {
             Arc::new(plan.texts.iter().map(|text| self::text(*text, request, vocabulary).map(str::to_owned)).collect())
         });
@@ -72,13 +78,13 @@ impl Hosted {
     }
 }
 
-fn value(fact: Fact, request: &ClassifyRequest, partition: &Partition, now_ms: f64) -> f64 {
+fn value(fact: Fact, request: &ClassifyRequest, workers: &Workers, now_ms: f64) -> f64 {
     let flag = |set: bool| f64::from(u8::from(set));
     let session = request.session.as_ref();
     match fact {
         Fact::NowMs => now_ms,
         Fact::PromptTokens => f64::from(request.input_tokens),
-        Fact::Blocks => f64::from(request.input_tokens.div_ceil(partition.block_size())),
+        Fact::Blocks => f64::from(request.input_tokens.div_ceil(workers.block_size)),
         Fact::Pinned => flag(request.pin.is_some()),
         Fact::SessionFinal => session.and_then(|session| session.last).map_or(missing(), flag),
         Fact::SessionTrigger => session.and_then(|session| session.trigger).map_or(missing(), |it| it.as_f64()),
@@ -86,7 +92,7 @@ fn value(fact: Fact, request: &ClassifyRequest, partition: &Partition, now_ms: f
         Fact::ContextTokens => f64::from(request.context_tokens),
         Fact::DueMs => request.due_ms.unwrap_or(missing()),
         Fact::SchedulingCostTokens => f64::from(request.scheduling_cost_tokens),
-        Fact::PinnedWorker => request.pin.and_then(|pin| partition.number_of(pin)).map_or(missing(), f64::from),
+        Fact::PinnedWorker => request.pin.and_then(&workers.number_of).map_or(missing(), f64::from),
         // For worker selection: no plan of a classifier has them.
         Fact::TracksPrefillTokens
         | Fact::ExpectedOutputTokens

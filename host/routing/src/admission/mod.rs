@@ -23,6 +23,7 @@ use crate::error::DecideError;
 use crate::partition::{Decision, Partition};
 use crate::request::Request;
 pub use classifier::HostedClassifier;
+pub(crate) use classifier::Workers;
 use held::{Held, Place};
 
 /// What the owner of an [`AdmissionController`] keeps of a request while it waits.

@@ -1,0 +1,58 @@
+//! What worker selection and request classifiers share: a component in the one sandbox.
+
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use pointsman_routing::{InstanceSpec, Provider, Router, RouterBuilder, RouterError, config};
+use pointsman_sandbox::{Artifact, Sandbox, SandboxConfig};
+
+/// The block size of guests that have not seen a request: Dynamo tells it with the first one.
+pub(crate) const USUAL_BLOCK_SIZE: u32 = 16;
+
+/// The place of the one sandbox.
+pub(crate) type SharedSandbox = Mutex<Option<Sandbox>>;
+
+fn sandbox(shared: &SharedSandbox) -> Result<Sandbox, String> {
+    let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(sandbox) = &*shared {
+        return Ok(sandbox.clone());
+    }
+    let sandbox = Sandbox::new(SandboxConfig::default()).map_err(|error| error.to_string())?;
+    Ok(shared.insert(sandbox).clone())
+}
+
+/// A builder whose one type is the component.
+pub(crate) fn builder(component: &str, seed: Option<u64>, shared: &SharedSandbox) -> Result<RouterBuilder, String> {
+    Ok(Router::builder()
+        .register(crate::POLICY_TYPE, Provider::component(artifact(component)?))
+        .seed(seed.unwrap_or_else(|| fastrand::u64(..)))
+        .sandbox(sandbox(shared)?))
+}
+
+/// The instance of that component with its settings.
+pub(crate) fn spec(settings: config::Instance) -> InstanceSpec {
+    InstanceSpec::new(crate::POLICY_TYPE)
+        .named(settings.name)
+        .parameters(settings.parameters)
+        .limits(settings.limits)
+        .on_fault(settings.on_fault)
+}
+
+/// What is wrong, without the name of a type that nobody wrote.
+pub(crate) fn message(error: RouterError) -> String {
+    match error {
+        RouterError::Provider { message, .. } => message,
+        other => other.to_string(),
+    }
+}
+
+/// The component, read once: what comes later under its path takes a restart.
+fn artifact(component: &str) -> Result<Artifact, String> {
+    if let Some(built_in) = pointsman_policies::get(component) {
+        return Ok(Artifact::from_bytes(built_in.name, built_in.component));
+    }
+    Artifact::from_file(Path::new(component)).map_err(|error| {
+        let names: Vec<_> = pointsman_policies::all().iter().map(|built_in| built_in.name).collect();
+        format!("{error}; `component` is a file, or one of the built-in policies {}", names.join(", "))
+    })
+}
