@@ -66,7 +66,7 @@ fn run(trace: &Trace, router: &Router, fleet: Fleet) -> (RunReport, AdmissionRep
 /// So many requests of each class at once, of 512 tokens and one block that no other has.
 fn burst(of_each: u64) -> Trace {
     let row = |id: u64| {
-        let class = if id % 2 == 0 { "premium" } else { "regular" };
+        let class = if id.is_multiple_of(2) { "premium" } else { "regular" };
         format!(
             r#"{{"timestamp": 0, "input_length": 512, "output_length": 1, "hash_ids": [{id}], "policy_class": "{class}"}}"#
         )
