@@ -241,7 +241,7 @@ worker_selection:
     );
 }
 
-/// The `admission.yaml` of the guide "Write an Admission Control Plugin" of NVIDIA Dynamo, byte for byte but for the type.
+/// The `admission.yaml` of NVIDIA Dynamo's guide "Write an Admission Control Plugin", byte for byte but for the type.
 const ADMISSION: &str = "\
 request_classifier:
   type: queue-budget

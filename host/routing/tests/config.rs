@@ -37,7 +37,7 @@ worker_selection:
         min_device_overlap_blocks: 1
 ";
 
-/// The `admission.yaml` of the guide "Write an Admission Control Plugin" of NVIDIA Dynamo, byte for byte but for the type.
+/// The `admission.yaml` of NVIDIA Dynamo's guide "Write an Admission Control Plugin", byte for byte but for the type.
 const ADMISSION: &str = "\
 request_classifier:
   type: queue-budget

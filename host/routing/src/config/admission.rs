@@ -11,7 +11,7 @@ use super::reader::{Field, Fields};
 use super::yaml::join;
 
 /// What a profile is made of: its sections in the file, or its fields below a model.
-pub(super) const PROFILE_FIELDS: [&str; 3] = ["default_policy_family", "uncached_isl_buckets", "policy_classes"];
+const PROFILE_FIELDS: [&str; 3] = ["default_policy_family", "uncached_isl_buckets", "policy_classes"];
 const BUCKET_FIELDS: &[&str] = &["min_tokens", "bucket"];
 const CLASS_FIELDS: &[&str] = &[
     "name",
@@ -54,6 +54,7 @@ fn profile(field: &Field<'_>, fields: &Fields<'_>, report: &mut Report) -> Optio
     let family = family.and_then(|family| family.name("policy family", report));
     let buckets = List::read(buckets, bucket, report);
     let classes = List::read(classes, class, report);
+    // Whether the reason was reported already.
     let follows = |error: &ProfileError| match (error.place, &error.fault) {
         (ProfilePlace::DefaultPolicyFamily, _) => family.is_none() || !classes.is_known(),
         (ProfilePlace::Buckets, _) => !buckets.whole,
@@ -112,7 +113,8 @@ impl<T> List<T> {
         self.sound.get(place).is_some_and(|sound| *sound)
     }
 
-    /// Whether what the list has not is missing: all of it was read, and it is not empty, which is a problem of its own.
+    /// Whether a name that no entry has is missing: all entries were read, and there are some. An empty list is a
+    /// problem of its own.
     fn is_known(&self) -> bool {
         self.whole && !self.sound.is_empty() && self.sound.iter().all(|sound| *sound)
     }
@@ -162,7 +164,8 @@ fn queue_policy(field: &Field<'_>, report: &mut Report) -> Option<QueuePolicy> {
     field.word(QueuePolicy::NAMES, QueuePolicy::named, report)
 }
 
-/// What a classifier has that no other policy does: who gets the requests of one that failed, and how long it may keep one.
+/// What a classifier has that no other policy does: what becomes of the requests that it fails, and how long it may
+/// defer one, in milliseconds.
 pub(super) fn classifier_rules(fields: &Fields<'_>, report: &mut Report) -> (OnFault, u32) {
     let named = |word: &str| match word {
         "reject" => Some(OnFault::Reject),

@@ -372,7 +372,8 @@ impl PolicyConfig {
     /// Checks the types against those that are registered outside the file, built-in ones included.
     ///
     /// # Errors
-    /// Every instance of an unknown type, the classifier included, and every component whose type is registered already, at once.
+    /// Every instance of an unknown type, the classifier included, and every component whose type is registered
+    /// already, at once.
     pub fn check_types(&self, registered: &[String]) -> Result<(), Problems> {
         let instances = self.worker_selection.as_ref().map_or(0, |selection| selection.instances.len());
         let (components, instances) = ((0..self.components.len()).collect(), (0..instances).collect());

@@ -44,7 +44,7 @@ const REFUSED_ROUTER_SETTINGS: &[(&[&str], &str)] = &[
             "serve_indexer",
             "enable_session_prefix_index",
         ],
-        "the router keeps no index of KV blocks; set up the index that tells it each request's overlaps, and remove this",
+        "the router keeps no index of KV blocks; set up the one that tells it each request's overlaps, and remove this",
     ),
     (
         &["shared_cache_type"],
@@ -453,7 +453,8 @@ fn parameters(
     (json_map(entries, &field.path, report), lines)
 }
 
-/// What a policy is made of, one of `kinds`, and the line that says so. `what` it is, for messages; `pipeline` reads one.
+/// What a policy is made of, one of `kinds`, and the line that says so. `what` it is, for messages; `pipeline` reads
+/// one.
 fn kind(
     item: &Field<'_>,
     fields: &Fields<'_>,
