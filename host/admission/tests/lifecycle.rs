@@ -223,6 +223,25 @@ fn a_request_without_a_worker_is_aborted_never_completed() {
 }
 
 #[test]
+fn a_request_that_a_worker_was_chosen_for_ends_with_it_though_it_was_never_sent() {
+    let mut lives = scripted(OnFault::Reject);
+    let [completed, aborted] = ["a", "b"].map(|request_id| admitted(&mut lives, request_id, 0.0));
+    calls(&mut lives);
+    assert_eq!([lives.live("a"), lives.live("b"), lives.live("c")], [Some(completed), Some(aborted), None]);
+    lives.chosen(completed, 4);
+    lives.chosen(aborted, 5);
+    lives.complete(completed);
+    lives.abort(aborted, None);
+    lives.run(1.0);
+    let expected = [
+        Event::Completed { ticket: completed.ticket(), worker: 4, context_tokens: None },
+        Event::Aborted { ticket: aborted.ticket(), worker: Some(5), error: None },
+    ];
+    assert_eq!(events(&mut lives), expected);
+    assert_eq!(lives.live("a"), None);
+}
+
+#[test]
 fn a_cancelled_request_is_aborted_wherever_it_stands() {
     let mut lives = scripted(OnFault::Reject);
     let begun = lives.begin("begun").unwrap();
