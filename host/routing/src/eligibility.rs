@@ -106,8 +106,24 @@ fn hard_target(
     }
 }
 
+/// The rows whose load says whether a request waits in its queue: those that may serve it, whether overloaded or not and
+/// whatever soft target it has, as in Dynamo. None where its pin or hard target may not.
+pub(crate) fn considered(table: &WorkerTable, request: &Request<'_>) -> impl Iterator<Item = u32> {
+    let hard = request.affinity.filter(|affinity| affinity.hard);
+    let rows = match (pin(request), hard) {
+        (Some(pin), _) => table.rows_of(pin.worker, Some(pin.rank)),
+        (None, Some(target)) => table.rows_of(target.worker, None),
+        (None, None) => 0..table.len() as u32,
+    };
+    rows.filter(|row| worker_of(table, *row).is_some_and(|worker| eligible_but_for_overload(worker, request)))
+}
+
+fn worker_of(table: &WorkerTable, row: u32) -> Option<&Worker> {
+    table.keys.get(row as usize).and_then(|key| table.workers.get(&key.worker))
+}
+
 fn row_is_eligible(table: &WorkerTable, request: &Request<'_>, row: u32) -> bool {
-    let worker = table.keys.get(row as usize).and_then(|key| table.workers.get(&key.worker));
+    let worker = worker_of(table, row);
     worker.is_some_and(|worker| !worker.overloaded && eligible_but_for_overload(worker, request))
 }
 

@@ -217,13 +217,7 @@ impl Partition {
     /// Whether a request of that policy class may go to worker selection now, by the busy thresholds of the class and the
     /// loads of the rows that may serve the request.
     pub fn admits(&self, request: &Request<'_>, class: &PolicyClass) -> bool {
-        let state = &mut *self.settled();
-        let exclusive = state.policy.exclusive_affinity();
-        // Without a row that may serve it, selection says what is wrong.
-        let Ok(eligible) = eligibility::eligible(&state.table, request, exclusive, &mut state.rows) else {
-            return true;
-        };
-        let table = &state.table;
+        let table = &self.settled().table;
         let load = |row: u32| {
             let value = |column: &[f64]| column.get(row as usize).copied().unwrap_or_default();
             let most = value(&table.max_num_batched_tokens);
@@ -232,11 +226,7 @@ impl Partition {
                 max_num_batched_tokens: (!most.is_nan()).then_some(most as u64),
             }
         };
-        match eligible {
-            Eligible::All => class.admits((0..table.len() as u32).map(load)),
-            Eligible::Open => class.admits(table.open.iter().map(|row| load(*row))),
-            Eligible::Listed => class.admits(state.rows.iter().map(|row| load(*row))),
-        }
+        class.admits(eligibility::considered(table, request).map(load))
     }
 
     /// Decides which row serves the request. Books nothing.

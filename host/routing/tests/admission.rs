@@ -316,6 +316,22 @@ fn a_soft_session_follows_its_requests_and_a_hard_one_stays() {
 }
 
 #[test]
+fn a_busy_soft_target_holds_nobody_up_and_an_idle_worker_counts_though_it_is_overloaded() {
+    let partition = partition(2);
+    let mut door = controller(&partition, profile(50, QueueLimits::default()), Some(AffinityMode::Soft));
+    let of_session = || Asked { session: Some("s"), ..tokens(64) };
+    let first = ask(&mut door, "a", of_session(), 0.0);
+    let [(_, busy)] = sent(&mut door)[..] else { panic!() };
+    door.responding(first).unwrap();
+    // The other worker is idle, so that the request goes on to selection, which stays with the target.
+    let second = ask(&mut door, "b", of_session(), 1.0);
+    assert_eq!(sent(&mut door), [(second, busy)]);
+    partition.set_overloaded(3 - busy, true);
+    let third = ask(&mut door, "c", tokens(64), 2.0);
+    assert_eq!(sent(&mut door), [(third, busy)]);
+}
+
+#[test]
 fn a_session_id_that_is_too_long_is_refused_at_once_and_its_id_is_free_again() {
     const LONG: &str = "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789\
         0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789\
