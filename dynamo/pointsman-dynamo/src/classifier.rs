@@ -61,7 +61,7 @@ impl Configured {
         let config::RequestClassifier { policy, on_fault, max_deferral_ms } = parameters.settings()?;
         let builder = component::builder(&parameters.component, parameters.seed, sandbox)?;
         let router = builder.build().map_err(|error| error.to_string())?;
-        let (spec, component) = (component::spec(policy), parameters.component);
+        let (spec, component) = (policy.into(), parameters.component);
         let configured = Self { router, spec, component, on_fault, max_deferral_ms, error };
         let trial = configured.guest(USUAL_BLOCK_SIZE, Arc::default());
         trial.map_err(|message| format!("component `{}` cannot start: {message}", configured.component))?;

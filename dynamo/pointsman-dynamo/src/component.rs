@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use pointsman_routing::{InstanceSpec, Provider, Router, RouterBuilder, RouterError, config};
+use pointsman_routing::{Provider, Router, RouterBuilder, RouterError};
 use pointsman_sandbox::{Artifact, Sandbox, SandboxConfig};
 
 /// The block size of guests that have not seen a request: Dynamo tells it with the first one.
@@ -27,15 +27,6 @@ pub(crate) fn builder(component: &str, seed: Option<u64>, shared: &SharedSandbox
         .register(crate::POLICY_TYPE, Provider::component(artifact(component)?))
         .seed(seed.unwrap_or_else(|| fastrand::u64(..)))
         .sandbox(sandbox(shared)?))
-}
-
-/// The instance of that component with its settings.
-pub(crate) fn spec(settings: config::Instance) -> InstanceSpec {
-    InstanceSpec::new(crate::POLICY_TYPE)
-        .named(settings.name)
-        .parameters(settings.parameters)
-        .limits(settings.limits)
-        .on_fault(settings.on_fault)
 }
 
 /// What is wrong, without the name of a type that nobody wrote.

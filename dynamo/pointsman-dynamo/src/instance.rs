@@ -37,7 +37,7 @@ impl Instance {
         let settings = parameters.settings()?;
         let on_fault = settings.on_fault;
         let builder = component::builder(&parameters.component, parameters.seed, shared)?;
-        let router = builder.serve(component::spec(settings)).build().map_err(|error| error.to_string())?;
+        let router = builder.serve(settings.into()).build().map_err(|error| error.to_string())?;
         let instance = Self { router, on_fault, filter_in_picker: parameters.filter == Some(FilterPlace::InPicker) };
         for role in Role::ALL {
             let trial = instance.guest(&PartitionKey::of_role(role), USUAL_BLOCK_SIZE, &RouterConfig::default());

@@ -15,24 +15,13 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 /// The guide's file, with our type.
-const GUIDE: &str = "request_classifier:
-  type: wasm
-  parameters:
-    component: queue-budget
-    parameters:
-      max_wait_ms: 2000
-default_policy_family: standard
-uncached_isl_buckets:
-  - min_tokens: 0
-    bucket: all
-policy_classes:
-  - name: standard_all
-    policy_family: standard
-    cache_bucket: all
-    queue_policy: fcfs
-    quantum: 1
-    prefill_busy_threshold_frac: 1.0
-";
+fn guide() -> String {
+    let file = include_str!("../../../host/routing/tests/fixtures/admission.yaml");
+    let classifier = "  type: queue-budget\n  parameters:\n    max_wait_ms: 2000\n";
+    assert!(file.contains(classifier));
+    let ours = "  type: wasm\n  parameters:\n    component: queue-budget\n    parameters:\n      max_wait_ms: 2000\n";
+    file.replace(classifier, ours)
+}
 
 /// A router-policy file with that classifier. JSON is YAML.
 fn file(parameters: &Value) -> String {
@@ -51,7 +40,7 @@ fn unruly(more: Value) -> String {
 
 #[tokio::test]
 async fn a_budget_is_a_due_time_from_ingress_and_a_spent_one_the_guides_rejection() {
-    let router = Frontend::start(GUIDE, 1).await;
+    let router = Frontend::start(&guide(), 1).await;
     let ingress = Instant::now() - Duration::from_millis(500);
     router.ask(Asked { ingress, ..Asked::new("in time") }).await.served().await;
     let due = router.answered("in time").due_at.unwrap();

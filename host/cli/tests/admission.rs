@@ -11,23 +11,7 @@ use common::{json, pointsman, stdout};
 use serde_json::Value;
 
 /// The file of Dynamo's admission guide, apart from the type's name.
-const GUIDE: &str = "\
-request_classifier:
-  type: queue-budget
-  parameters:
-    max_wait_ms: 2000
-default_policy_family: standard
-uncached_isl_buckets:
-  - min_tokens: 0
-    bucket: all
-policy_classes:
-  - name: standard_all
-    policy_family: standard
-    cache_bucket: all
-    queue_policy: fcfs
-    quantum: 1
-    prefill_busy_threshold_frac: 1.0
-";
+const GUIDE: &str = include_str!("../../routing/tests/fixtures/admission.yaml");
 
 /// The file in a folder of its own.
 fn file(text: &str) -> (tempfile::TempDir, PathBuf) {

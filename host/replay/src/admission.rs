@@ -1,10 +1,7 @@
 //! Admission in a replay: what waits in front of the pool that answers, and the figures of its policy classes.
 
 use pointsman_admission::{AdmissionError, ClassId, End, LifecycleId};
-use pointsman_routing::{
-    AdmissionController, AdmissionHost, DecideError, Decision, HostedClassifier, Partition, QueuedRequest, Request,
-    Submission, WorkerOverlap,
-};
+use pointsman_routing::{AdmissionController, HostedClassifier, QueuedRequest, Request, Submission, WorkerOverlap};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -15,7 +12,7 @@ use crate::trace::TraceRequest;
 pub(crate) struct Queued<'t> {
     pub(crate) index: usize,
     pub(crate) row: TraceRequest<'t>,
-    /// What does not change while it waits.
+    /// What it asks of the pool, but for its overlaps.
     pub(crate) base: Request<'t>,
     pub(crate) overlaps: Vec<WorkerOverlap>,
 }
@@ -32,7 +29,6 @@ pub(crate) struct Door<'t> {
     live: FxHashMap<LifecycleId, usize>,
     ids: FxHashMap<usize, LifecycleId>,
     classes: Vec<ClassFigures>,
-    deferred_out: u64,
 }
 
 #[derive(Default)]
@@ -46,7 +42,7 @@ struct ClassFigures {
 impl<'t> Door<'t> {
     pub(crate) fn new(controller: AdmissionController<Queued<'t>, HostedClassifier>) -> Self {
         let classes = controller.profile().classes().iter().map(|_| ClassFigures::default()).collect();
-        Self { controller, live: FxHashMap::default(), ids: FxHashMap::default(), classes, deferred_out: 0 }
+        Self { controller, live: FxHashMap::default(), ids: FxHashMap::default(), classes }
     }
 
     /// Takes a request of the trace in.
@@ -95,23 +91,19 @@ impl<'t> Door<'t> {
         let reason = match end {
             End::Completed => None,
             End::Aborted(_) => Some("aborted"),
-            End::Failed(error) => {
-                self.deferred_out += u64::from(matches!(error, AdmissionError::DeferralExpired { .. }));
-                Some(error.name())
-            }
+            End::Failed(error) => Some(error.name()),
         };
         Some((index, reason))
     }
 
-    pub(crate) fn report(mut self) -> AdmissionReport {
+    pub(crate) fn report(self) -> AdmissionReport {
         let served: u64 = self.classes.iter().map(|class| class.prompt_tokens).sum();
-        let profile = std::sync::Arc::clone(self.controller.profile());
         let counts = self.controller.counts();
-        let classes = std::mem::take(&mut self.classes).into_iter().zip(profile.classes());
+        let classes = self.classes.into_iter().zip(self.controller.profile().classes());
         AdmissionReport {
             classified: counts.classified,
             classifier_faults: counts.faults,
-            deferrals_expired: self.deferred_out,
+            deferrals_expired: counts.expired,
             classes: classes
                 .map(|(mut figures, class)| ClassReport {
                     name: class.name.clone(),
@@ -154,27 +146,4 @@ pub struct ClassReport {
     pub prompt_tokens: u64,
     /// The part of all classes' prompt tokens; none where no request left any.
     pub share: Option<f64>,
-}
-
-/// What the controller asks of the simulation: what each worker holds of a prompt, and decisions on the clock.
-pub(crate) struct Host<F, D> {
-    pub(crate) find_overlaps: F,
-    pub(crate) decide: D,
-    /// The request that is under way.
-    pub(crate) index: usize,
-}
-
-impl<'t, F, D> AdmissionHost<Queued<'t>> for Host<F, D>
-where
-    F: FnMut(&mut Queued<'t>),
-    D: FnMut(usize, &Partition, &Request<'_>) -> Result<Decision, DecideError>,
-{
-    fn refresh(&mut self, request: &mut Queued<'t>) {
-        self.index = request.index;
-        (self.find_overlaps)(request);
-    }
-
-    fn decide(&mut self, partition: &Partition, request: &Request<'_>) -> Result<Decision, DecideError> {
-        (self.decide)(self.index, partition, request)
-    }
 }

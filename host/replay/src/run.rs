@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use pointsman_contract::{Role, RouterConfig};
 use pointsman_routing::{
-    AdmissionOutcome, Affinity, Decision, Partition, PartitionKey, Request, ReservationId, Router, RouterError,
-    Session, WorkerConfig, WorkerKey, WorkerOverlap,
+    AdmissionHost, AdmissionOutcome, Affinity, DecideError, Decision, Partition, PartitionKey, Request, ReservationId,
+    Router, RouterError, Session, WorkerConfig, WorkerKey, WorkerOverlap,
 };
 use pointsman_sandbox::Outcome;
 use rustc_hash::FxHashMap;
 
-use crate::admission::{Door, Host, Queued};
+use crate::admission::{Door, Queued};
 use crate::clock::Clock;
 use crate::ledger::Ledger;
 use crate::metrics::{Balance, Milliseconds, PerDecision, Samples};
@@ -227,9 +227,42 @@ fn job<'t>(index: usize, work: Work, request: &TraceRequest<'t>) -> Job<'t> {
     }
 }
 
-/// What a request asks of a pool, but for its time, its session's target and its overlaps.
+/// What admission asks of the simulation: what each worker holds of a prompt, and decisions on the clock.
+struct Host<'a, 't> {
+    pool: &'a Pool<'t>,
+    fleet: u64,
+    clock: &'a dyn Clock,
+    decision_ns: &'a mut Samples,
+    /// The request that was looked at last.
+    index: usize,
+}
+
+impl<'t> AdmissionHost<Queued<'t>> for Host<'_, 't> {
+    fn refresh(&mut self, queued: &mut Queued<'t>) {
+        self.index = queued.index;
+        queued.base = request(self.pool, &queued.row, self.fleet);
+        find_overlaps(self.pool, queued.row.block_ids, &mut queued.overlaps);
+    }
+
+    fn decide(&mut self, partition: &Partition, request: &Request<'_>) -> Result<Decision, DecideError> {
+        timed(self.clock, self.decision_ns, || partition.decide(request))
+    }
+}
+
+/// Adds what the decision takes on the clock.
+fn timed<T>(clock: &dyn Clock, decision_ns: &mut Samples, decide: impl FnOnce() -> T) -> T {
+    let before = clock.nanoseconds();
+    let decided = decide();
+    decision_ns.push(clock.nanoseconds().saturating_sub(before));
+    decided
+}
+
+/// What a request asks of a pool, but for its time and its overlaps. Where the router keeps sessions itself, it sets
+/// another target.
 fn request<'t>(pool: &Pool<'_>, row: &TraceRequest<'t>, fleet: u64) -> Request<'t> {
+    let bound = row.session_id.and_then(|session| pool.sessions.get(session));
     Request {
+        affinity: bound.map(|key| Affinity { worker: key.worker, rank: Some(key.rank), hard: false }),
         prompt_tokens: u64::from(row.input_tokens),
         block_hashes: row.block_ids,
         tracks_prefill_tokens: pool.work != Work::Decode,
@@ -481,17 +514,9 @@ impl<'t> Simulation<'t> {
         }
         let (Some(row), Some(pool)) = (self.trace.get(index), self.pools.get_mut(pool_place)) else { return Ok(()) };
         find_overlaps(pool, row.block_ids, &mut self.overlaps);
-        let bound = row.session_id.and_then(|session| pool.sessions.get(session));
-        let affinity = bound.map(|key| Affinity { worker: key.worker, rank: Some(key.rank), hard: false });
-        let request = Request {
-            now_ms: now as f64 / 1_000.0,
-            affinity,
-            overlaps: &self.overlaps,
-            ..request(pool, &row, self.fleet)
-        };
-        let before = self.clock.nanoseconds();
-        let decided = pool.partition.decide(&request);
-        self.figures.decision_ns.push(self.clock.nanoseconds().saturating_sub(before));
+        let request =
+            Request { now_ms: now as f64 / 1_000.0, overlaps: &self.overlaps, ..request(pool, &row, self.fleet) };
+        let decided = timed(self.clock, &mut self.figures.decision_ns, || pool.partition.decide(&request));
         pool.hear_faults(index)?;
         let decision = match decided {
             Ok(decision) => decision,
@@ -563,24 +588,9 @@ impl<'t> Simulation<'t> {
     /// Lets through what admission lets through now.
     fn open_door(&mut self, now: u64) -> Result<(), ReplayError> {
         let last = self.pools.len() - 1;
-        let Self { door: Some(door), pools, clock, figures, .. } = self else { return Ok(()) };
+        let Self { door: Some(door), pools, fleet, clock, figures, .. } = self else { return Ok(()) };
         let Some(pool) = pools.get(last) else { return Ok(()) };
-        let mut host = Host {
-            index: 0,
-            find_overlaps: |queued: &mut Queued<'t>| {
-                find_overlaps(pool, queued.row.block_ids, &mut queued.overlaps);
-                // Where the router keeps sessions itself, it sets the target after this.
-                let bound = queued.row.session_id.and_then(|session| pool.sessions.get(session));
-                queued.base.affinity =
-                    bound.map(|key| Affinity { worker: key.worker, rank: Some(key.rank), hard: false });
-            },
-            decide: |_: usize, partition: &Partition, request: &Request<'_>| {
-                let before = clock.nanoseconds();
-                let decided = partition.decide(request);
-                figures.decision_ns.push(clock.nanoseconds().saturating_sub(before));
-                decided
-            },
-        };
+        let mut host = Host { pool, fleet: *fleet, clock: *clock, decision_ns: &mut figures.decision_ns, index: 0 };
         door.controller.advance(&mut host, now as f64 / 1_000.0);
         let index = host.index;
         if let Some(pool) = self.pools.get_mut(last) {

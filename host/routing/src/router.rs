@@ -18,7 +18,6 @@ use crate::hosted::HostedPolicy;
 use crate::partition::Partition;
 use crate::pipeline::{Member, Pipeline, StageMode};
 use crate::registry::{DEFAULT, Provider, Registry, listed, type_name};
-use crate::request::Request;
 use crate::vocabulary::{Stage, Vocabulary};
 
 /// Which routing partition: model, routing group and what its workers do.
@@ -397,6 +396,22 @@ impl Router {
         partition: &Arc<Partition>,
         now_ms: f64,
     ) -> Result<Option<AdmissionController<R, HostedClassifier>>, RouterError> {
+        let setup = self.admission_setup(partition)?;
+        Ok(setup.map(|setup| AdmissionController::new(Arc::clone(partition), setup, now_ms)))
+    }
+
+    /// Starts what the admission of a partition needs, and throws it away.
+    ///
+    /// # Errors
+    /// As [`Self::admission`].
+    pub fn check_admission(&self, partition: &Arc<Partition>) -> Result<(), RouterError> {
+        self.admission_setup(partition).map(drop)
+    }
+
+    fn admission_setup(
+        &self,
+        partition: &Arc<Partition>,
+    ) -> Result<Option<AdmissionSetup<HostedClassifier>>, RouterError> {
         let AdmissionSettings { profiles, classifier, session_affinity } = &self.admission;
         let profile = profiles.of(&partition.key().model);
         let waits = profile.classes().iter().any(|class| class.can_queue() || class.never_queues());
@@ -416,21 +431,7 @@ impl Router {
             setup.classifier = self.classifier(instance.clone(), Arc::clone(partition))?;
             (setup.on_fault, setup.max_deferral_ms) = (*on_fault, *max_deferral_ms);
         }
-        Ok(Some(AdmissionController::new(Arc::clone(partition), setup, now_ms)))
-    }
-
-    /// Builds the admission of a partition and throws it away.
-    ///
-    /// # Errors
-    /// As [`Self::admission`].
-    pub fn check_admission(&self, partition: &Arc<Partition>) -> Result<(), RouterError> {
-        struct Nothing;
-        impl QueuedRequest for Nothing {
-            fn view<T>(&self, with: impl FnOnce(Request<'_>) -> T) -> T {
-                with(Request::default())
-            }
-        }
-        self.admission::<Nothing>(partition, 0.0).map(drop)
+        Ok(Some(setup))
     }
 
     /// A classifier of that instance for a partition. Every call builds a new guest.

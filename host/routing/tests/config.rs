@@ -38,23 +38,7 @@ worker_selection:
 ";
 
 /// The `admission.yaml` of NVIDIA Dynamo's guide "Write an Admission Control Plugin", byte for byte but for the type.
-const ADMISSION: &str = "\
-request_classifier:
-  type: queue-budget
-  parameters:
-    max_wait_ms: 2000
-default_policy_family: standard
-uncached_isl_buckets:
-  - min_tokens: 0
-    bucket: all
-policy_classes:
-  - name: standard_all
-    policy_family: standard
-    cache_bucket: all
-    queue_policy: fcfs
-    quantum: 1
-    prefill_busy_threshold_frac: 1.0
-";
+const ADMISSION: &str = include_str!("fixtures/admission.yaml");
 
 /// A profile of two buckets, one family and an explicit class.
 const PROFILE: &str = "\

@@ -376,10 +376,7 @@ impl<R: QueuedRequest, C: Classifier> AdmissionController<R, C> {
             any = true;
             host.refresh(&mut held.submission.request);
             match held.arrival(self.queue.profile(), partition, now_ms) {
-                Err(error) => {
-                    self.lifecycles.fail(id, error);
-                    continue;
-                }
+                Err(error) => _ = self.lifecycles.fail(id, error),
                 Ok(arrival) => {
                     (held.class, held.queued_at_ms) = (arrival.class, now_ms);
                     let requests = &self.requests;
