@@ -10,6 +10,7 @@ pub mod dynamo;
 pub mod generate;
 pub mod logit;
 pub mod pointsman;
+pub mod scheduler;
 pub mod verdict;
 
 pub use case::{Ask, Busy, Case, Session, Worker};

@@ -4,47 +4,31 @@
 //! The code that a guest runs is Cranelift's in every profile, so that the `dev` profile, which the tests have built, does.
 #![allow(clippy::unwrap_used, reason = "a bench may end by a panic")]
 
-use std::sync::Arc;
+#[path = "../tests/support/mod.rs"]
+mod support;
+
 use std::time::Instant;
 
-use pointsman_contract::{ClassifierWorker, Event, Fact, Partition, Progress, Role, RouterConfig, Text, Ticket};
-use pointsman_sandbox::{Args, Artifact, GuestSetup, GuestSlot, Limits, Profile, Sandbox, SandboxConfig};
+use pointsman_contract::{ClassifierWorker, Event, Fact, Progress, Text, Ticket};
+use pointsman_sandbox::{Args, GuestSlot};
 
 const REQUESTS: u32 = 10_000;
 const RANKS: u32 = 64;
 const ROUNDS: u32 = 40;
 
-fn slot() -> GuestSlot {
-    let sandbox = Sandbox::new(SandboxConfig::default()).unwrap();
-    let built_in = pointsman_policies::get("thunderagent").unwrap();
-    let policy = sandbox.load(&Artifact::from_bytes(built_in.name, built_in.component), Profile::Compact).unwrap();
-    let partition = Partition {
-        model: "m".to_owned(),
-        routing_group: "g".to_owned(),
-        role: Role::Aggregated,
-        block_size: 16,
-        seed: 1,
-    };
-    let (instance, parameters) = ("thunderagent".to_owned(), "{}".to_owned());
-    let (router_config, limits) = (RouterConfig::default(), Limits::default());
-    GuestSlot::new(GuestSetup { policy, instance, partition, router_config, parameters, limits }).unwrap()
-}
-
 /// The arguments of a request of that session, with 1,000 tokens.
 fn arguments(slot: &GuestSlot, ticket: Ticket, session: u32) -> Args {
-    let reads = slot.inputs().classify.clone().unwrap();
-    let fact = |name: &String| match Fact::from_name(name).unwrap() {
+    let number = |fact| match fact {
         Fact::PromptTokens | Fact::ContextTokens | Fact::SchedulingCostTokens => 1_000.0,
         Fact::NowMs => 1.0,
         other => other.absent(),
     };
-    let text = |name: &String| match Text::from_name(name).unwrap() {
+    let text = |text| match text {
         Text::RequestId => Some(format!("request-{ticket:032}")),
         Text::SessionId => Some(format!("session-{session:032}")),
         _ => None,
     };
-    let (numbers, texts) = (reads.facts.iter().map(fact).collect(), reads.texts.iter().map(text).collect());
-    Args { numbers: Arc::new(numbers), texts: Some(Arc::new(texts)), ..Args::default() }
+    support::arguments(slot.inputs().classify.as_ref().unwrap(), number, text)
 }
 
 fn timed<T>(times: &mut Vec<f64>, call: impl FnOnce() -> T) -> T {
@@ -61,7 +45,7 @@ fn line(what: &str, mut times: Vec<f64>) {
 }
 
 fn main() {
-    let mut slot = slot();
+    let mut slot = support::slot("thunderagent", "{}");
     // Room for four requests of five, each 1,000 tokens and 100 of buffer.
     let room = 4 * REQUESTS / 5 / RANKS * 1_100 / 16 + 1;
     let worker = |number| ClassifierWorker { number, rank: 0, total_kv_blocks: Some(room) };

@@ -3,14 +3,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod support;
+
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use pointsman_contract::{
-    ClassifierWorker, Event, Fact, Inputs, Partition, Progress, Reads, Resolution, Role, RouterConfig, Text, Ticket,
-    Verdict,
+    ClassifierWorker, Event, Fact, Inputs, Progress, Reads, Resolution, RouterConfig, Text, Ticket, Verdict,
 };
-use pointsman_sandbox::{Args, Artifact, GuestSetup, GuestSlot, Limits, Profile, Sandbox, SandboxConfig};
+use pointsman_sandbox::{Args, GuestSlot};
 use pointsman_sdk::native::{Call, NativeGuest, NativePolicy, native};
 
 const STEPS: u32 = 3_000;
@@ -24,28 +24,9 @@ struct Twins {
 
 impl Twins {
     fn new(name: &str, policy: &impl NativePolicy, parameters: &str) -> Self {
-        let sandbox = Sandbox::new(SandboxConfig { guests: 2, ..SandboxConfig::default() }).unwrap();
-        let built_in = pointsman_policies::get(name).unwrap();
-        let artifact = Artifact::from_bytes(name, built_in.component);
-        let loaded = sandbox.load(&artifact, Profile::Compact).unwrap();
-        assert_eq!(loaded.stages(), policy.stages());
-        let partition = Partition {
-            model: "default".to_owned(),
-            routing_group: "default".to_owned(),
-            role: Role::Aggregated,
-            block_size: 16,
-            seed: 7,
-        };
-        let native = policy.configure(&partition, &RouterConfig::default(), parameters).unwrap();
-        let component = GuestSlot::new(GuestSetup {
-            policy: loaded,
-            instance: name.to_owned(),
-            partition,
-            router_config: RouterConfig::default(),
-            parameters: parameters.to_owned(),
-            limits: Limits::default(),
-        })
-        .unwrap();
+        let component = support::slot(name, parameters);
+        assert_eq!(component.stages(), policy.stages());
+        let native = policy.configure(&support::partition(), &RouterConfig::default(), parameters).unwrap();
         assert_eq!(component.inputs(), native.inputs());
         Self { component, native }
     }
@@ -56,13 +37,10 @@ impl Twins {
 
     fn classify(&mut self, ticket: Ticket, asked: &Asked) -> Option<Verdict> {
         let reads = self.inputs().classify.clone().unwrap_or_default();
-        let (numbers, texts) = asked.packed(&reads);
-        let sent: Vec<Option<&str>> = texts.iter().map(Option::as_deref).collect();
-        let call =
-            Call { rows: 0, numbers: &numbers, workers: None, texts: Some(&*sent).filter(|all| !all.is_empty()) };
+        let args = asked.arguments(&reads);
+        let texts = args.texts.as_ref().map(|texts| texts.iter().map(Option::as_deref).collect::<Vec<_>>());
+        let call = Call { rows: 0, numbers: &args.numbers, workers: None, texts: texts.as_deref() };
         let native = self.native.classify(ticket, &call);
-        let texts = Some(texts).filter(|all| !all.is_empty()).map(Arc::new);
-        let args = Args { numbers: Arc::new(numbers), texts, ..Args::default() };
         let component = self.component.classify(ticket, &args).map_err(|fault| fault.message);
         assert_eq!(component, native, "ticket {ticket}");
         component.unwrap()
@@ -105,8 +83,8 @@ impl Asked {
         }
     }
 
-    fn packed(&self, reads: &Reads) -> (Vec<f64>, Vec<Option<String>>) {
-        let number = |name: &String| match Fact::from_name(name).unwrap() {
+    fn arguments(&self, reads: &Reads) -> Args {
+        let number = |fact| match fact {
             Fact::NowMs => self.now_ms,
             Fact::IngressMs => self.ingress_ms,
             Fact::PromptTokens | Fact::ContextTokens | Fact::SchedulingCostTokens => self.tokens,
@@ -114,12 +92,12 @@ impl Asked {
             Fact::PinnedWorker => self.pinned.map_or(Fact::PinnedWorker.absent(), f64::from),
             other => other.absent(),
         };
-        let text = |name: &String| match Text::from_name(name).unwrap() {
+        let text = |text| match text {
             Text::SessionId => self.session.clone(),
             Text::RequestId => Some(self.id.clone()),
             _ => None,
         };
-        (reads.facts.iter().map(number).collect(), reads.texts.iter().map(text).collect())
+        support::arguments(reads, number, text)
     }
 }
 
@@ -282,8 +260,7 @@ impl Alone {
             last: false,
             pinned: None,
         };
-        let (numbers, texts) = asked.packed(&self.slot.inputs().classify.clone().unwrap());
-        let args = Args { numbers: Arc::new(numbers), texts: Some(Arc::new(texts)), ..Args::default() };
+        let args = asked.arguments(&self.slot.inputs().classify.clone().unwrap());
         let verdict = self.slot.classify(ticket, &args).unwrap();
         self.most = self.most.max(self.slot.fuel_used());
         verdict.is_some()
@@ -295,8 +272,7 @@ impl Alone {
 fn thunderagent_tracks_ten_thousand_requests_within_the_default_limits() {
     const REQUESTS: u32 = 10_000;
     const RANKS: u32 = 64;
-    let mut alone =
-        Alone { slot: Twins::new("thunderagent", &native::<thunderagent::ThunderAgent>(), "{}").component, most: 0 };
+    let mut alone = Alone { slot: support::slot("thunderagent", "{}"), most: 0 };
     // Room for four requests of five, each 1,000 tokens and 100 of buffer.
     let room = 4 * REQUESTS / 5 / RANKS * 1_100 / 16 + 1;
     let worker = |number| ClassifierWorker { number, rank: 0, total_kv_blocks: Some(room) };

@@ -10,24 +10,18 @@ use std::time::Duration;
 
 use dynamo_kv_router::plugins::request_classifier::{ClassifyFuture, ClassifyRequest, RequestClassifier};
 use dynamo_kv_router::plugins::worker_selection::WorkerInputs;
-use dynamo_kv_router::protocols::{
-    RoutingConstraints, WorkerConfigLike, WorkerId, WorkerSelectionResult, WorkerWithDpRank,
-};
-use dynamo_kv_router::scheduling::{
-    NoopOverlapScoresRefresh, OverlapSignals, RouterPolicyConfig, ScheduleMode, ScheduleRequest,
-};
-use dynamo_kv_router::{
-    ActiveSequencesMultiWorker, KvSchedulerError, LocalScheduler, NoopSequencePublisher, RouterQueuePolicy,
-    WorkerSelectionInput, WorkerSelector,
-};
+use dynamo_kv_router::protocols::{WorkerConfigLike, WorkerId, WorkerSelectionResult, WorkerWithDpRank};
+use dynamo_kv_router::scheduling::{OverlapSignals, ScheduleRequest};
+use dynamo_kv_router::{KvSchedulerError, WorkerSelectionInput, WorkerSelector};
 use fastrand::Rng;
 use pointsman_admission::{
     Arrival, Bucket, EntryId, Lane, PolicyClass, PolicyQueue, Profile, ProfileSpec, Pushed, QueueLimits, QueuePolicy,
     RefusalReason, RequestTokens, RowLoad, WorkerKey,
 };
+use pointsman_parity::scheduler::{Scheduler, schedule_request, scheduler, selected, settle};
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, yield_now};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -410,15 +404,8 @@ impl WorkerSelector<Worker> for FirstRow {
             first.map_or(Outcome::NoEndpoints, |row| Outcome::Sent(WorkerKey::new(row.worker_id, row.dp_rank)));
         self.0.lock().unwrap().sent.push((number, outcome));
         let worker = first.ok_or(KvSchedulerError::NoEndpoints)?;
-        Ok(WorkerSelectionResult {
-            worker,
-            required_blocks: 0,
-            effective_overlap_blocks: 0.0,
-            cached_tokens: request.overlap.effective_cached_tokens.get(&worker).copied().unwrap_or(0),
-            max_raw_cached_tokens: None,
-            selected_raw_cached_tokens: None,
-            potential_decode_blocks: 0,
-        })
+        let cached = request.overlap.effective_cached_tokens.get(&worker).copied().unwrap_or(0);
+        Ok(selected(worker, cached))
     }
 }
 
@@ -448,10 +435,8 @@ impl RequestClassifier for Classifier {
     }
 }
 
-type Scheduler = LocalScheduler<NoopSequencePublisher, Worker, FirstRow, NoopOverlapScoresRefresh>;
-
 struct Theirs {
-    scheduler: Arc<Scheduler>,
+    scheduler: Arc<Scheduler<Worker, FirstRow>>,
     workers: watch::Sender<HashMap<WorkerId, Worker>>,
     overrides: Arc<Mutex<HashMap<String, Overrides>>>,
     happened: Arc<Mutex<Happened>>,
@@ -469,43 +454,21 @@ impl Drop for Theirs {
 
 impl Theirs {
     async fn new(policy_file: &str, workers: &Workers) -> Self {
-        let profile = RouterPolicyConfig::from_yaml(policy_file).unwrap();
-        let profile = profile.resolve_profile(None, None, RouterQueuePolicy::Fcfs);
         let ranges = workers.iter().map(|(id, worker)| (*id, (0, worker.ranks))).collect();
-        let (publisher, block_size) = (NoopSequencePublisher, 16);
-        let slots = ActiveSequencesMultiWorker::new_without_expiry(publisher, block_size, ranges, false, 0, "test");
         let (sender, receiver) = watch::channel(workers.clone().into_iter().collect());
         let (happened, shutdown) = (Arc::new(Mutex::new(Happened::default())), CancellationToken::new());
-        let scheduler = Scheduler::new(
-            Arc::new(slots),
-            receiver,
-            profile,
-            block_size as u32,
-            FirstRow(happened.clone()),
-            None,
-            None,
-            None,
-            None,
-            Duration::from_secs(60),
-            true,
-            shutdown.clone(),
-            "test",
-            true,
-        );
+        let scheduler = scheduler(policy_file, 16, ranges, receiver, FirstRow(happened.clone()), &shutdown);
         let overrides = Arc::<Mutex<_>>::default();
         assert!(scheduler.install_request_classifier(Box::new(Classifier(overrides.clone())), shutdown.clone()));
         let start = Instant::now();
-        let (scheduler, tasks) = (Arc::new(scheduler), Vec::new());
+        let tasks = Vec::new();
         let theirs = Self { scheduler, workers: sender, overrides, happened, tasks, start, shutdown };
         theirs.settle().await;
         theirs
     }
 
-    /// Lets every task run that can.
     async fn settle(&self) {
-        for _ in 0..TURNS {
-            yield_now().await;
-        }
+        settle(TURNS).await;
     }
 
     async fn arrive(&mut self, asked: &Asked) {
@@ -520,29 +483,16 @@ impl Theirs {
         let lifecycle = self.scheduler.begin_request_lifecycle(&number.to_string()).unwrap();
         let key = |row: WorkerKey| WorkerWithDpRank::new(row.worker, row.rank);
         let request = ScheduleRequest {
-            mode: ScheduleMode::TrackedWithLifecycle { request_id: number.to_string() },
-            token_seq: None,
-            block_hashes: None,
-            isl_tokens: asked.prompt,
-            lora_name: None,
-            expected_output_tokens: None,
-            affinity_target: None,
             pinned_worker: asked.pin.map(key),
             allowed_worker_ids: asked.allowed.clone(),
-            routing_constraints: RoutingConstraints::default(),
-            router_config_override: None,
             priority_jump: asked.priority_jump,
             strict_priority: asked.strict_priority,
             policy_class: asked.requested.map(str::to_owned),
-            session_context: None,
             overlap: OverlapSignals {
-                tier_overlap_blocks: Default::default(),
-                effective_overlap_blocks: Default::default(),
                 effective_cached_tokens: asked.cached.iter().map(|(row, tokens)| (key(*row), *tokens)).collect(),
+                ..OverlapSignals::default()
             },
-            kv_transfer_candidates: None,
-            retain_kv_transfer_chain: false,
-            shared_cache_hits: None,
+            ..schedule_request(&number.to_string(), asked.prompt)
         };
         let ingress = self.start + Duration::from_secs(asked.ingress.into());
         let (scheduler, happened) = (self.scheduler.clone(), self.happened.clone());

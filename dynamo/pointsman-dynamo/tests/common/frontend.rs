@@ -10,17 +10,13 @@ use dynamo_kv_router::plugins::request_classifier::{
     RequestClassifierFactory, RequestClassifierWorker,
 };
 use dynamo_kv_router::plugins::worker_selection::WorkerInputs;
-use dynamo_kv_router::protocols::{RoutingConstraints, WorkerConfigLike, WorkerSelectionResult, WorkerWithDpRank};
-use dynamo_kv_router::scheduling::{
-    NoopOverlapScoresRefresh, OverlapSignals, RouterPolicyConfig, ScheduleMode, ScheduleRequest,
-};
-use dynamo_kv_router::{
-    ActiveSequencesMultiWorker, KvRouterConfig, KvSchedulerError, LocalScheduler, NoopSequencePublisher,
-    RouterQueuePolicy, SessionContext, WorkerSelectionInput, WorkerSelector,
-};
+use dynamo_kv_router::protocols::{WorkerConfigLike, WorkerSelectionResult, WorkerWithDpRank};
+use dynamo_kv_router::scheduling::ScheduleRequest;
+use dynamo_kv_router::{KvRouterConfig, KvSchedulerError, SessionContext, WorkerSelectionInput, WorkerSelector};
 use pointsman_dynamo::Refusal;
+use pointsman_parity::scheduler::{self, Scheduler, schedule_request, scheduler, selected};
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, yield_now};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -93,19 +89,10 @@ impl WorkerSelector<Worker> for FirstRow {
         rows.sort_unstable();
         let target = request.affinity_target.map(|target| target.worker_id);
         let found = rows.iter().find(|row| Some(row.worker_id) == target).or(rows.first());
-        Ok(WorkerSelectionResult {
-            worker: *found.ok_or(KvSchedulerError::NoEndpoints)?,
-            required_blocks: 0,
-            effective_overlap_blocks: 0.0,
-            cached_tokens: 0,
-            max_raw_cached_tokens: None,
-            selected_raw_cached_tokens: None,
-            potential_decode_blocks: 0,
-        })
+        Ok(selected(*found.ok_or(KvSchedulerError::NoEndpoints)?, 0))
     }
 }
 
-type Scheduler = LocalScheduler<NoopSequencePublisher, Worker, FirstRow, NoopOverlapScoresRefresh>;
 type Lifecycle = dynamo_kv_router::scheduling::RequestLifecycle;
 
 /// A request.
@@ -168,13 +155,11 @@ impl Going {
 
 /// Lets every task run that can.
 pub async fn settle() {
-    for _ in 0..TURNS {
-        yield_now().await;
-    }
+    scheduler::settle(TURNS).await;
 }
 
 pub struct Frontend {
-    scheduler: Arc<Scheduler>,
+    scheduler: Arc<Scheduler<Worker, FirstRow>>,
     workers: watch::Sender<Workers>,
     answers: Answers,
     shutdown: CancellationToken,
@@ -193,40 +178,15 @@ impl Frontend {
     }
 
     pub async fn with(classifier: &RequestClassifierFactory, yaml: &str, workers: u64, block_size: u32) -> Self {
-        let profile = RouterPolicyConfig::from_yaml(yaml).unwrap();
-        let profile = profile.resolve_profile(None, None, RouterQueuePolicy::Fcfs);
         let ranges = (1..=2).map(|id| (id, (0, 1))).collect();
-        let slots = ActiveSequencesMultiWorker::new_without_expiry(
-            NoopSequencePublisher,
-            block_size as usize,
-            ranges,
-            false,
-            0,
-            "test",
-        );
         let (sender, receiver) = watch::channel(fleet(workers));
         let (answers, shutdown) = (Answers::default(), CancellationToken::new());
-        let scheduler = Scheduler::new(
-            Arc::new(slots),
-            receiver.clone(),
-            profile,
-            block_size,
-            FirstRow,
-            None,
-            None,
-            None,
-            None,
-            Duration::from_secs(60),
-            true,
-            shutdown.clone(),
-            "test",
-            true,
-        );
+        let scheduler = scheduler(yaml, block_size, ranges, receiver.clone(), FirstRow, &shutdown);
         let context = RequestClassifierContext::new(block_size, move || ranks(&receiver.borrow()));
         let noted = Noted(classifier(context), Arc::clone(&answers));
         assert!(scheduler.install_request_classifier(Box::new(noted), shutdown.clone()));
         settle().await;
-        Self { scheduler: Arc::new(scheduler), workers: sender, answers, shutdown }
+        Self { scheduler, workers: sender, answers, shutdown }
     }
 
     /// A request that comes in now.
@@ -305,28 +265,8 @@ fn ranks(workers: &HashMap<u64, Worker>) -> Vec<RequestClassifierWorker> {
 
 fn request(asked: &Asked) -> ScheduleRequest {
     ScheduleRequest {
-        mode: ScheduleMode::TrackedWithLifecycle { request_id: asked.id.to_owned() },
-        token_seq: None,
-        block_hashes: None,
-        isl_tokens: 100,
-        lora_name: None,
-        expected_output_tokens: None,
-        affinity_target: None,
         pinned_worker: asked.pinned,
-        allowed_worker_ids: None,
-        routing_constraints: RoutingConstraints::default(),
-        router_config_override: None,
-        priority_jump: 0.0,
-        strict_priority: 0,
-        policy_class: None,
         session_context: asked.session.map(|id| SessionContext::new(id.to_owned(), None, None, None)),
-        overlap: OverlapSignals {
-            tier_overlap_blocks: Default::default(),
-            effective_overlap_blocks: Default::default(),
-            effective_cached_tokens: Default::default(),
-        },
-        kv_transfer_candidates: None,
-        retain_kv_transfer_chain: false,
-        shared_cache_hits: None,
+        ..schedule_request(asked.id, 100)
     }
 }
