@@ -46,18 +46,6 @@ impl HostedClassifier {
         let tick = inputs.tick_ms.map(|tick| Duration::from_millis(tick.into()));
         Ok(Self(Some(Hosted { guest, plan, tick, workers, vocabulary, args: Args::default() })))
     }
-
-    /// Fuel of the latest call; none without a sandboxed guest.
-    #[must_use]
-    pub fn fuel_used(&self) -> Option<u64> {
-        self.0.as_ref().and_then(|hosted| hosted.guest.fuel_used())
-    }
-
-    /// Guests that were built to replace one that failed.
-    #[must_use]
-    pub fn replaced(&self) -> u64 {
-        self.0.as_ref().map_or(0, |hosted| hosted.guest.replaced())
-    }
 }
 
 impl Hosted {

@@ -315,12 +315,6 @@ impl<R: QueuedRequest, C: Classifier> AdmissionController<R, C> {
         self.queue.usage(class)
     }
 
-    /// What the owner keeps of a live request.
-    #[must_use]
-    pub fn request(&self, id: LifecycleId) -> Option<&R> {
-        self.requests.get(&id).map(|held| &held.submission.request)
-    }
-
     /// The classifier, for what its owner has to tell it or ask it besides.
     pub const fn classifier_mut(&mut self) -> &mut C {
         self.lifecycles.classifier_mut()
