@@ -11,6 +11,7 @@
 #[path = "../tests/common/mod.rs"]
 mod common;
 
+mod account;
 mod artifact;
 mod classifier;
 mod classifier_records;
@@ -26,6 +27,7 @@ mod sandbox;
 mod text;
 mod ticker;
 
+pub use account::{Account, OverQuota, Quotas, Usage};
 pub use artifact::Artifact;
 pub use engine::{Determinism, SandboxConfig, SandboxError};
 pub use guest::{Args, GuestSetup, GuestSlot, StartError};

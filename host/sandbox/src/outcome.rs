@@ -23,11 +23,13 @@ pub enum Outcome {
     NotLoaded,
     /// The policy is kept out after repeated faults.
     Quarantined,
+    /// The tenant has used up what it may use.
+    OverQuota,
 }
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Ok,
         Self::Trap,
         Self::OutOfFuel,
@@ -37,6 +39,7 @@ impl Outcome {
         Self::PolicyError,
         Self::NotLoaded,
         Self::Quarantined,
+        Self::OverQuota,
     ];
 
     /// The outcome's name in logs, metrics and reports.
@@ -52,6 +55,7 @@ impl Outcome {
             Self::PolicyError => "policy-error",
             Self::NotLoaded => "not-loaded",
             Self::Quarantined => "quarantined",
+            Self::OverQuota => "over-quota",
         }
     }
 }
