@@ -336,6 +336,18 @@ impl<C: Classifier> Lifecycles<C> {
         &mut self.classifier
     }
 
+    /// Takes another classifier from now on, and hands the one before back. What that one deferred goes as it does when a
+    /// classifier fails; requests that were admitted go on.
+    pub fn replace_classifier(&mut self, classifier: C, now_ms: f64) -> C {
+        let before = std::mem::replace(&mut self.classifier, classifier);
+        self.forget_deferred(&AdmissionError::ClassifierFailed(
+            "another version of the classifier took over while the request was deferred".to_owned(),
+        ));
+        self.next_tick = None;
+        self.plan_tick(now_ms);
+        before
+    }
+
     /// What has been counted since the start.
     #[must_use]
     pub const fn counts(&self) -> LifecycleCounts {
@@ -506,12 +518,17 @@ impl<C: Classifier> Lifecycles<C> {
     /// A rebuilt classifier knows nothing of the requests that it deferred.
     fn after_fault(&mut self, fault: ClassifierFault) {
         if fault.rebuilt {
-            self.fresh = true;
-            for (_, id) in std::mem::take(&mut self.deferred) {
-                self.hand_back(id, AdmissionError::ClassifierFailed(fault.message.clone()));
-            }
+            self.forget_deferred(&AdmissionError::ClassifierFailed(fault.message.clone()));
         }
         self.count_fault(fault.message);
+    }
+
+    /// The classifier starts anew: it is to learn of the workers, and nobody resolves what was deferred before.
+    fn forget_deferred(&mut self, error: &AdmissionError) {
+        self.fresh = true;
+        for (_, id) in std::mem::take(&mut self.deferred) {
+            self.hand_back(id, error.clone());
+        }
     }
 
     fn count_fault(&mut self, message: String) {

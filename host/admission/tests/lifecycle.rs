@@ -457,6 +457,33 @@ fn a_rebuilt_classifier_hands_its_deferred_requests_back_and_reads_the_workers_f
 }
 
 #[test]
+fn another_classifier_takes_over_what_comes_and_hands_back_what_was_deferred() {
+    for on_fault in [OnFault::Reject, OnFault::Admit] {
+        let mut lives = scripted(on_fault);
+        lives.set_workers(vec![worker(4)]);
+        let waiting = deferred(&mut lives, "waiting", 0.0);
+        let sent = admitted(&mut lives, "sent", 1.0);
+        drop(outcomes(&mut lives));
+        let before = lives.replace_classifier(Default::default(), 2.0);
+        assert!(!before.calls.is_empty());
+        match &outcomes(&mut lives)[..] {
+            [Outcome::Ended(id, End::Failed(AdmissionError::ClassifierFailed(message)))]
+                if on_fault == OnFault::Reject =>
+            {
+                assert_eq!(*id, waiting);
+                assert!(message.contains("another version"), "{message}");
+            }
+            [Outcome::Admitted(id, _)] if on_fault == OnFault::Admit => assert_eq!(*id, waiting),
+            other => panic!("{on_fault:?}: {other:?}"),
+        }
+        assert!(lives.sent(sent, 4));
+        lives.run(3.0);
+        let calls = &lives.classifier_mut().calls;
+        assert_eq!(calls[0], Call::Event(Event::Workers(vec![worker(4)])), "before anything else");
+    }
+}
+
+#[test]
 fn events_after_a_fault_go_to_the_rebuilt_classifier() {
     let mut lives = scripted(OnFault::Reject);
     let id = admitted(&mut lives, "a", 0.0);

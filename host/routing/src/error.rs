@@ -117,6 +117,22 @@ pub enum RouterError {
         /// What happened, in one sentence.
         message: String,
     },
+    /// A tenant's instance is selected for a partition of others.
+    #[error(
+        "the instance `{instance}` belongs to the tenant `{tenant}`, which the routing group `{routing_group}` does not; \
+         select another instance there"
+    )]
+    ForeignInstance {
+        /// The instance's name.
+        instance: String,
+        /// Its tenant.
+        tenant: String,
+        /// The routing group that it was selected for.
+        routing_group: String,
+    },
+    /// There is no earlier configuration to go back to.
+    #[error("the router has had one configuration only; load and activate another before rolling back")]
+    NoEarlierVersion,
     /// An entry of a pipeline lacks the stage that it is listed for.
     #[error(
         "{place} lists the instance `{instance}`, which has no stage {stage}; list an instance whose component exports it"

@@ -8,8 +8,10 @@ use pointsman_sandbox::{Outcome, Sandbox};
 
 use crate::config::Instance;
 use crate::error::RouterError;
-use crate::pipeline::{Explanation, Failure, Member, Pipeline, StageFault, StageMode, Then};
-use crate::registry::{Provider, Registry, type_name};
+use crate::member::{Guard, Member};
+use crate::pipeline::{Explanation, Failure, Pipeline, StageFault, StageMode, Then};
+use crate::plan::provider_error;
+use crate::registry::{Provider, Registry};
 use crate::router::{InstanceSpec, PartitionKey};
 use crate::table::{Placed, Rows, Source};
 use crate::vocabulary::{Plan, SignalId, Stage, TextId, Vocabulary};
@@ -76,10 +78,9 @@ impl GivenTable {
         let mut registry = Registry::default();
         registry.register(&instance.name, policy.provider)?;
         let limits = instance.limits.resolve();
-        let guest = registry.guest(sandbox, &instance, policy.partition, &policy.router_config, limits)?;
-        let member = Member::new(instance.name.clone(), guest, instance.on_fault, &vocabulary).map_err(|message| {
-            RouterError::Provider { instance: instance.name.clone(), policy_type: type_name(&instance.kind), message }
-        })?;
+        let guest = registry.guest(sandbox, &instance, policy.partition, &policy.router_config, limits, None)?;
+        let member = Member::new(instance.name.clone(), guest, instance.on_fault, Guard::default(), &vocabulary)
+            .map_err(|message| provider_error(&instance, message))?;
         let select = member.plans.select.clone();
         let mut pipeline = Pipeline::single(member, StageMode::Separate);
         let source = GivenSource { table: &self, vocabulary: &vocabulary };
@@ -232,6 +233,7 @@ fn describe_fault(stage: Stage, message: &str, then: Then) -> String {
     let then = match then {
         Then::Refuse => "a router would refuse the request",
         Then::FallBack => "a router would let the default decide among the kept rows",
+        Then::LastGood => "a router would let the previous version decide among the kept rows, or else the default",
         Then::Filtered => "the filter, asked once more, kept no row",
     };
     format!("stage {stage}: {message}; {then}")

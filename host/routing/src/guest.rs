@@ -34,6 +34,25 @@ impl Guest {
         }
     }
 
+    pub(crate) const fn is_sandboxed(&self) -> bool {
+        matches!(self, Self::Component(_))
+    }
+
+    /// Drops the guest's state, where it runs in the sandbox: the next call builds another guest.
+    pub(crate) fn forget(&mut self) {
+        if let Self::Component(slot) = self {
+            slot.drop_guest();
+        }
+    }
+
+    /// SHA-256 of the component in hexadecimal; none for a native policy.
+    pub(crate) fn digest(&self) -> Option<String> {
+        match self {
+            Self::Component(slot) => Some(slot.setup().policy.sha256_hex()),
+            Self::Native(_) => None,
+        }
+    }
+
     /// Guests that were built after the first.
     pub(crate) fn replaced(&self) -> u64 {
         match self {

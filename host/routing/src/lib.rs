@@ -11,25 +11,34 @@ pub mod config;
 
 mod active_blocks;
 mod admission;
+mod breaker;
 mod candidates;
+mod change;
 mod eligibility;
 mod error;
 mod given;
 mod guest;
 mod hosted;
+mod member;
 mod partition;
 mod pipeline;
+mod plan;
 mod registry;
 mod request;
 mod reservation;
 mod router;
+mod smoke;
 mod table;
+mod tenant;
+mod version;
 mod vocabulary;
 mod worker;
 
 pub use admission::{
     AdmissionController, AdmissionHost, AdmissionOutcome, AdmissionSetup, HostedClassifier, QueuedRequest, Submission,
 };
+pub use breaker::{BreakerSettings, BreakerState};
+pub use change::{Activation, Loaded};
 pub use error::{DecideError, RouterError};
 pub use given::{GivenAnswer, GivenPolicy, GivenTable};
 pub use hosted::{HostedDecision, HostedPolicy, HostedTable};
@@ -44,5 +53,7 @@ pub use router::{
     AdmissionSettings, ClassifierSettings, InstanceSpec, PartitionKey, Router, RouterBuilder, guest_seed,
 };
 pub use table::Rows;
+pub use tenant::TenantUsage;
+pub use version::{ArtifactStatus, VersionStatus};
 pub use vocabulary::Stage;
 pub use worker::{Load, WorkerConfig};

@@ -9,11 +9,13 @@ use pointsman_sandbox::Outcome;
 use crate::candidates::{Candidates, Needs, Projection};
 use crate::eligibility::{self, Eligible};
 use crate::error::{DecideError, RouterError};
-use crate::pipeline::{Answer, Pipeline, StageFault};
+use crate::pipeline::{Answer, StageFault, Then};
 use crate::request::Request;
 use crate::reservation::{ReservationId, Reservations};
 use crate::router::PartitionKey;
 use crate::table::Rows;
+use crate::tenant::TenantState;
+use crate::version::{Version, VersionStatus};
 use crate::vocabulary::Vocabulary;
 use crate::worker::{Load, WorkerConfig, WorkerTable};
 
@@ -26,7 +28,7 @@ pub struct Decision {
     pub row: u32,
     /// Its cost: the scorers' sum, 0 without a scorer.
     pub cost: f64,
-    /// `ok`, or the fault after which the native default decided.
+    /// `ok`, or the fault after which the native default or the policy's previous version decided.
     pub outcome: Outcome,
     /// Whether the native default decided in the policy's place.
     pub fallback: bool,
@@ -45,6 +47,8 @@ pub struct Counts {
     pub refused: u64,
     /// Decisions of the native default in the policy's place.
     pub fallbacks: u64,
+    /// Decisions of a policy's previous version in its place.
+    pub last_good: u64,
     /// Faults by outcome, in the order of [`Outcome::ALL`].
     pub faults: [u64; Outcome::ALL.len()],
     /// Guests that were built to replace one that failed; each has lost its state.
@@ -56,26 +60,33 @@ pub struct Partition {
     key: PartitionKey,
     block_size: u32,
     vocabulary: Arc<Vocabulary>,
-    policy_name: String,
-    reads_cache: bool,
     state: Mutex<State>,
 }
 
 struct State {
     table: WorkerTable,
     reservations: Reservations,
-    policy: Pipeline,
-    policy_needs: Needs,
-    /// The native default, for when the policy fails; none where it is the policy.
-    fallback: Option<Pipeline>,
+    active: Version,
+    /// What decided before, kept warm.
+    previous: Option<Version>,
+    /// The tenant that the routing group belongs to.
+    tenant: Option<Arc<TenantState>>,
     projection: Projection,
     rows: Vec<u32>,
     counts: Counts,
 }
 
+/// What decided.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Policy,
+    LastGood,
+    Default,
+}
+
 impl std::fmt::Debug for Partition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Partition").field("key", &self.key).field("policy", &self.policy_name).finish_non_exhaustive()
+        f.debug_struct("Partition").field("key", &self.key).finish_non_exhaustive()
     }
 }
 
@@ -84,22 +95,73 @@ impl Partition {
         key: PartitionKey,
         block_size: u32,
         vocabulary: Arc<Vocabulary>,
-        policy_name: String,
-        policy: Pipeline,
-        fallback: Option<Pipeline>,
+        active: Version,
+        tenant: Option<Arc<TenantState>>,
     ) -> Self {
         let state = State {
             table: WorkerTable::new(&vocabulary),
             reservations: Reservations::default(),
-            policy_needs: policy.needs(),
-            fallback,
+            active,
+            previous: None,
+            tenant,
             projection: Projection::default(),
             rows: Vec::new(),
             counts: Counts::default(),
-            policy,
         };
-        let reads_cache = state.policy.reads_cache();
-        Self { key, block_size, vocabulary, policy_name, reads_cache, state: Mutex::new(state) }
+        Self { key, block_size, vocabulary, state: Mutex::new(state) }
+    }
+
+    /// The same, as one of that configuration.
+    pub(crate) fn since(self, generation: u64, activated_ms: f64) -> Self {
+        let mut state = self.lock();
+        (state.active.generation, state.active.activated_ms) = (generation, activated_ms);
+        drop(state);
+        self
+    }
+
+    /// Whether it has the version of that fingerprint, active or as the previous one.
+    pub(crate) fn has(&self, fingerprint: &str) -> bool {
+        let state = self.lock();
+        let mut versions = std::iter::once(&state.active).chain(&state.previous);
+        versions.any(|version| version.fingerprint == fingerprint)
+    }
+
+    /// Lets the version of that fingerprint decide from the next decision on: the active one, the previous one, or
+    /// else `version`. The one before is kept as the previous one. Answers whether another version decides now.
+    pub(crate) fn activate(
+        &self,
+        version: Option<Box<Version>>,
+        fingerprint: &str,
+        generation: u64,
+        now_ms: f64,
+        tenant: Option<Arc<TenantState>>,
+    ) -> bool {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        state.tenant = tenant;
+        let (mut changed, mut gone) = (state.active.fingerprint != fingerprint, None);
+        match (&mut state.previous, version) {
+            _ if !changed => {}
+            (Some(previous), _) if previous.fingerprint == fingerprint => std::mem::swap(&mut state.active, previous),
+            (previous, Some(version)) => gone = previous.replace(std::mem::replace(&mut state.active, *version)),
+            (_, None) => changed = false,
+        }
+        state.active.generation = generation;
+        if changed {
+            state.active.activated_ms = now_ms;
+        }
+        state.counts.guests_replaced += gone.as_ref().map_or(0, |gone| gone.policy.replaced());
+        // Guests are torn down while decisions go on.
+        drop(guard);
+        drop(gone);
+        changed
+    }
+
+    /// The version that decides, and the one before.
+    pub fn versions(&self) -> Vec<VersionStatus> {
+        let state = self.lock();
+        let previous = state.previous.as_ref().map(|version| version.status(&self.key, false));
+        std::iter::once(state.active.status(&self.key, true)).chain(previous).collect()
     }
 
     /// Which partition this is.
@@ -113,19 +175,21 @@ impl Partition {
     }
 
     /// The name of the instance that serves the partition, or `default`.
-    pub fn policy_name(&self) -> &str {
-        &self.policy_name
+    pub fn policy_name(&self) -> String {
+        self.lock().active.name.clone()
     }
 
     /// Whether the policy reads any cache signal: if not, the host need not look overlaps up.
-    pub const fn reads_cache(&self) -> bool {
-        self.reads_cache
+    pub fn reads_cache(&self) -> bool {
+        self.lock().active.reads_cache
     }
 
     /// How the decisions ended so far.
     pub fn counts(&self) -> Counts {
         let state = self.lock();
-        Counts { guests_replaced: state.policy.replaced(), ..state.counts }
+        let versions = std::iter::once(&state.active).chain(&state.previous);
+        let replaced: u64 = versions.map(|version| version.policy.replaced()).sum();
+        Counts { guests_replaced: state.counts.guests_replaced + replaced, ..state.counts }
     }
 
     /// Adds a worker, or replaces what it told about itself; ranks that stay keep their load.
@@ -240,6 +304,9 @@ impl Partition {
             Ok(_) => state.counts.decided += 1,
             Err(_) => state.counts.refused += 1,
         }
+        if let Some(tenant) = &state.tenant {
+            tenant.count_decision(result.is_ok(), result.as_ref().is_ok_and(|decision| decision.fallback));
+        }
         result
     }
 
@@ -287,30 +354,52 @@ impl Partition {
 
 impl State {
     fn decide(&mut self, partition: &Partition, request: &Request<'_>) -> Result<Decision, DecideError> {
-        let span = tracing::trace_span!("decide", instance = partition.policy_name, rows = self.table.len());
+        let span = tracing::trace_span!("decide", instance = self.active.name, rows = self.table.len());
         let _entered = span.enter();
-        let exclusive = self.policy.exclusive_affinity();
+        let exclusive = self.active.policy.exclusive_affinity();
         let eligible = eligibility::eligible(&self.table, request, exclusive, &mut self.rows)?;
-        self.project(partition, request, self.policy_needs);
-        let Self { table, projection, policy, rows, .. } = self;
+        self.project(partition, request, self.active.needs);
+        let Self { table, projection, active, rows, .. } = self;
         let candidates = candidates(table, projection, request, partition);
         let rows = match eligible {
             Eligible::All => Rows::All(table.len() as u32),
             Eligible::Open => Rows::Some(&table.open),
             Eligible::Listed => Rows::Some(rows),
         };
-        match policy.decide(&candidates, rows, None) {
-            Ok(answer) => self.decision(partition, request, answer, Outcome::Ok),
+        match active.policy.decide(&candidates, rows, None) {
+            Ok(answer) => self.decision(request, answer, Outcome::Ok, By::Policy),
             Err(failure) => {
-                for StageFault { fault, .. } in &failure.faults {
-                    if let Some(count) = self.counts.faults.get_mut(fault.outcome as usize) {
-                        *count += 1;
-                    }
+                self.count_faults(&failure.faults);
+                let last_good = failure.then == Then::LastGood;
+                let outcome = failure.resolve(self.active.fallback.is_some())?;
+                let answer = if last_good { self.ask_previous(partition, request) } else { None };
+                match answer {
+                    Some(answer) => self.decision(request, answer, outcome, By::LastGood),
+                    None => self.fall_back(partition, request, outcome),
                 }
-                let outcome = failure.resolve(self.fallback.is_some())?;
-                self.fall_back(partition, request, outcome)
             }
         }
+    }
+
+    fn count_faults(&mut self, faults: &[StageFault]) {
+        for StageFault { fault, .. } in faults {
+            if let Some(count) = self.counts.faults.get_mut(fault.outcome as usize) {
+                *count += 1;
+            }
+            if let Some(tenant) = &self.tenant {
+                tenant.count_fault(fault.outcome);
+            }
+        }
+    }
+
+    /// The previous version decides among the rows that the policy's filters kept; none where there is none, or it gives
+    /// no row either.
+    fn ask_previous(&mut self, partition: &Partition, request: &Request<'_>) -> Option<Answer> {
+        self.project(partition, request, self.previous.as_ref()?.needs);
+        let Self { table, projection, active, previous, .. } = self;
+        let candidates = candidates(table, projection, request, partition);
+        let decided = previous.as_mut()?.policy.decide(&candidates, Rows::Some(active.policy.kept()), None);
+        decided.map_err(|failure| self.count_faults(&failure.faults)).ok()
     }
 
     /// The native default decides among the rows that the policy's filters kept; an affinity target among them comes
@@ -323,12 +412,12 @@ impl State {
     ) -> Result<Decision, DecideError> {
         self.counts.fallbacks += 1;
         self.project(partition, request, Needs { overlaps: true, added: true });
-        let Self { table, projection, policy, fallback, .. } = self;
+        let Self { table, projection, active: Version { policy, fallback, .. }, .. } = self;
         let candidates = candidates(table, projection, request, partition);
         let Some(fallback) = fallback else { return Err(DecideError::NoEndpoints) };
         let kept = eligibility::narrow_to_target(table, request, policy.kept());
         match fallback.decide(&candidates, Rows::Some(kept), None) {
-            Ok(answer) => self.decision(partition, request, Answer { fuel: None, ..answer }, outcome),
+            Ok(answer) => self.decision(request, Answer { fuel: None, ..answer }, outcome, By::Default),
             Err(_) => Err(DecideError::NoEndpoints),
         }
     }
@@ -338,21 +427,22 @@ impl State {
     }
 
     fn decision(
-        &self,
-        partition: &Partition,
+        &mut self,
         request: &Request<'_>,
         answer: Answer,
         outcome: Outcome,
+        by: By,
     ) -> Result<Decision, DecideError> {
         let worker = *self.table.keys.get(answer.row as usize).ok_or(DecideError::NoEndpoints)?;
-        let cached_tokens = if partition.reads_cache {
+        let cached_tokens = if self.active.reads_cache {
             let found = request.overlaps.binary_search_by_key(&worker, |overlap| overlap.key).ok();
             found.and_then(|place| request.overlaps.get(place)).map_or(0, |overlap| overlap.cached_tokens as u64)
         } else {
             0
         };
-        let fallback = outcome != Outcome::Ok;
-        Ok(Decision { worker, row: answer.row, cost: answer.cost, outcome, fallback, fuel: answer.fuel, cached_tokens })
+        self.counts.last_good += u64::from(by == By::LastGood);
+        let Answer { row, cost, fuel } = answer;
+        Ok(Decision { worker, row, cost, outcome, fallback: by == By::Default, fuel, cached_tokens })
     }
 }
 

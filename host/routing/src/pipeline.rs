@@ -9,8 +9,9 @@ use crate::candidates::Needs;
 use crate::config::{FaultAction, OnFault};
 use crate::error::DecideError;
 use crate::guest::Guest;
+use crate::member::Member;
 use crate::table::{Packed, Rows, Source};
-use crate::vocabulary::{Plan, Plans, Stage, Vocabulary};
+use crate::vocabulary::{Plan, Stage};
 
 /// Whether a policy that offers it decides in one crossing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,26 +21,6 @@ pub enum StageMode {
     Fused,
     /// Stage by stage, always.
     Separate,
-}
-
-/// One guest and what the host does when it fails.
-pub(crate) struct Member {
-    pub(crate) instance: String,
-    pub(crate) guest: Guest,
-    pub(crate) on_fault: OnFault,
-    pub(crate) plans: Plans,
-}
-
-impl Member {
-    pub(crate) fn new(
-        instance: String,
-        guest: Guest,
-        on_fault: OnFault,
-        vocabulary: &Vocabulary,
-    ) -> Result<Self, String> {
-        let plans = vocabulary.plans(guest.inputs(), guest.stages())?;
-        Ok(Self { instance, guest, on_fault, plans })
-    }
 }
 
 /// A policy of one partition.
@@ -88,7 +69,7 @@ impl Failure {
         self.faults.iter().for_each(StageFault::log);
         match (self.then, self.faults.into_iter().next()) {
             (Then::Filtered, _) | (_, None) => Err(DecideError::AllEligibleWorkersFiltered),
-            (Then::FallBack, Some(first)) if default => Ok(first.fault.outcome),
+            (Then::FallBack | Then::LastGood, Some(first)) if default => Ok(first.fault.outcome),
             (_, Some(first)) => Err(first.into()),
         }
     }
@@ -123,6 +104,8 @@ pub(crate) enum Then {
     Refuse,
     /// The native default decides among the rows that [`Pipeline::kept`] holds.
     FallBack,
+    /// The instance's previous version decides among those rows; where there is none, as for `FallBack`.
+    LastGood,
     /// The filters kept no row: an answer, whatever else went wrong.
     Filtered,
 }
@@ -141,7 +124,7 @@ pub struct Explanation {
 impl Pipeline {
     /// A policy of one component, or of one native policy.
     pub(crate) fn single(member: Member, mode: StageMode) -> Self {
-        let Stages { filter, score, pick, select, .. } = member.guest.stages();
+        let Stages { filter, score, pick, select, .. } = member.guest().stages();
         let all = |has: bool| if has { vec![0] } else { Vec::new() };
         Self {
             filters: all(filter),
@@ -160,7 +143,7 @@ impl Pipeline {
 
     /// Whether the host narrows the rows to an eligible affinity target first.
     pub(crate) fn exclusive_affinity(&self) -> bool {
-        self.members.iter().any(|member| member.guest.inputs().exclusive_affinity)
+        self.members.iter().any(|member| member.guest().inputs().exclusive_affinity)
     }
 
     /// Whether any stage that runs reads a cache signal.
@@ -187,15 +170,21 @@ impl Pipeline {
 
     /// The guest of a policy of one component.
     pub(crate) fn guest(&self) -> Option<&Guest> {
-        self.members.first().map(|member| &member.guest)
+        self.members.first().map(Member::guest)
     }
 
     /// Guests that were built after the first, over all members.
     pub(crate) fn replaced(&self) -> u64 {
-        self.members.iter().map(|member| member.guest.replaced()).sum()
+        self.members.iter().map(|member| member.guest().replaced()).sum()
     }
 
-    /// The rows that every filter of the last decision kept, after a fault that ends in [`Then::FallBack`].
+    /// The guests, in the order of the instances.
+    pub(crate) fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// The rows that every filter of the last decision kept, after a fault that ends in [`Then::FallBack`] or
+    /// [`Then::LastGood`].
     pub(crate) fn kept(&self) -> &[u32] {
         &self.scratch.rows
     }
@@ -218,15 +207,15 @@ impl Pipeline {
         let Self { members, scratch, .. } = self;
         let Some(member) = members.first_mut() else { return Err(Failure::filtered(Vec::new())) };
         let args = scratch.packed.fill(source, &member.plans.select, rows, &[]);
-        let selection = member.guest.select(args).and_then(|selection| match selection {
+        let selection = member.call(source.fact(Fact::NowMs), |guest, instance| match guest.select(args)? {
             Some(answer) if answer.row as usize >= rows.len() => Err(row_out_of_range(answer.row, rows.len())),
-            Some(answer) if !answer.cost.is_finite() => Err(not_finite(&member.instance, answer.row)),
+            Some(answer) if !answer.cost.is_finite() => Err(not_finite(instance, answer.row)),
             other => Ok(other),
         });
         match selection {
             Ok(Some(answer)) => {
                 let row = rows.get(answer.row).unwrap_or_default();
-                Ok(Answer { row, cost: answer.cost, fuel: member.guest.fuel_used() })
+                Ok(Answer { row, cost: answer.cost, fuel: member.guest().fuel_used() })
             }
             Ok(None) => Err(Failure::filtered(Vec::new())),
             Err(fault) => Err(self.after_fused_fault(source, rows, fault)),
@@ -244,11 +233,13 @@ impl Pipeline {
         self.start_with(rows);
         let mut faults = vec![self.stage_fault(0, Stage::Select, fault)];
         let then = match self.otherwise(0) {
-            Then::FallBack if !self.filters.is_empty() => self.ask_filter_again(source, 0, &mut faults),
+            Then::FallBack | Then::LastGood if !self.filters.is_empty() => {
+                self.ask_filter_again(source, 0, &mut faults)
+            }
             then => then,
         };
         match then {
-            Then::FallBack if self.scratch.rows.is_empty() => Failure::filtered(faults),
+            Then::FallBack | Then::LastGood if self.scratch.rows.is_empty() => Failure::filtered(faults),
             then => Failure { then, faults },
         }
     }
@@ -298,6 +289,7 @@ impl Pipeline {
     /// Runs the filters over the rows that are left, in order, until none is left.
     fn filter(&mut self, source: &impl Source, fuel: &mut Option<u64>) -> Result<(), Failure> {
         let mut faults = Vec::new();
+        let mut then = Then::FallBack;
         for index in 0..self.filters.len() {
             let Some(place) = self.filters.get(index).copied() else { continue };
             match self.keep(source, place) {
@@ -305,8 +297,9 @@ impl Pipeline {
                 Err(fault) => {
                     faults.push(self.stage_fault(place, Stage::Filter, fault));
                     // Every filter decides which rows the default may take, so those that are left still run.
-                    if self.after_filter_fault(source, place, &mut faults) == Then::Refuse {
-                        return Err(Failure { then: Then::Refuse, faults });
+                    then = self.after_filter_fault(source, place, &mut faults);
+                    if then == Then::Refuse {
+                        return Err(Failure { then, faults });
                     }
                 }
             }
@@ -314,7 +307,7 @@ impl Pipeline {
                 return Err(Failure::filtered(faults));
             }
         }
-        if faults.is_empty() { Ok(()) } else { Err(Failure { then: Then::FallBack, faults }) }
+        if faults.is_empty() { Ok(()) } else { Err(Failure { then, faults }) }
     }
 
     /// Asks one filter and drops the rows that it rejects.
@@ -322,7 +315,7 @@ impl Pipeline {
         let Self { members, scratch, .. } = self;
         let Some(member) = members.get_mut(place) else { return Ok(()) };
         let args = scratch.packed.fill(source, &member.plans.filter, Rows::Some(&scratch.rows), &[]);
-        member.guest.keep(args, &mut scratch.kept)?;
+        member.call(source.fact(Fact::NowMs), |guest, _| guest.keep(args, &mut scratch.kept))?;
         let mut kept = scratch.kept.iter();
         scratch.rows.retain(|_| kept.next().copied().unwrap_or(false));
         Ok(())
@@ -335,10 +328,16 @@ impl Pipeline {
         if on_fault == Some(all) { Then::Refuse } else { self.ask_filter_again(source, place, faults) }
     }
 
-    /// A filter is a hard rule: before the default may decide, the filter has to say which rows it keeps.
+    /// A filter is a hard rule: before the default may decide, the filter has to say which rows it keeps. One that was
+    /// not called at all is not called now.
     fn ask_filter_again(&mut self, source: &impl Source, place: usize, faults: &mut Vec<StageFault>) -> Then {
-        let Err(again) = self.keep(source, place) else { return Then::FallBack };
-        faults.push(self.stage_fault(place, Stage::Filter, again));
+        if faults.last().is_none_or(|last| was_called(last.fault.outcome)) {
+            match self.keep(source, place) {
+                Ok(()) if self.otherwise(place) == Then::LastGood => return Then::LastGood,
+                Ok(()) => return Then::FallBack,
+                Err(again) => faults.push(self.stage_fault(place, Stage::Filter, again)),
+            }
+        }
         match self.members.get(place).map(|member| member.on_fault.filter) {
             Some(FaultAction::Fallback | FaultAction::LastGood) => Then::FallBack,
             Some(FaultAction::Reject) | None => Then::Refuse,
@@ -374,14 +373,16 @@ impl Pipeline {
         let Self { members, scratch, .. } = self;
         let Some(member) = members.get_mut(place) else { return Ok(()) };
         let args = scratch.packed.fill(source, &member.plans.score, Rows::Some(&scratch.rows), &[]);
-        member.guest.score(args, &mut scratch.contribution)?;
-        for (row, (total, cost)) in scratch.costs.iter_mut().zip(&scratch.contribution).enumerate() {
-            *total += cost;
-            if !cost.is_finite() || !total.is_finite() {
-                return Err(not_finite(&member.instance, row as u32));
+        member.call(source.fact(Fact::NowMs), |guest, instance| {
+            guest.score(args, &mut scratch.contribution)?;
+            for (row, (total, cost)) in scratch.costs.iter_mut().zip(&scratch.contribution).enumerate() {
+                *total += cost;
+                if !cost.is_finite() || !total.is_finite() {
+                    return Err(not_finite(instance, row as u32));
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// A place among the rows that are left.
@@ -390,21 +391,22 @@ impl Pipeline {
         let Self { members, scratch, .. } = self;
         let Some(member) = members.get_mut(place) else { return Ok(lowest(&scratch.costs)) };
         let args = scratch.packed.fill(source, &member.plans.pick, Rows::Some(&scratch.rows), &scratch.costs);
-        match member.guest.pick(args) {
-            Ok(row) if (row as usize) < scratch.rows.len() => {
+        let rows = scratch.rows.len();
+        let picked = member.call(source.fact(Fact::NowMs), |guest, _| match guest.pick(args)? {
+            row if (row as usize) < rows => Ok(row),
+            row => Err(row_out_of_range(row, rows)),
+        });
+        match picked {
+            Ok(row) => {
                 self.add_fuel(place, fuel);
                 Ok(row)
-            }
-            Ok(row) => {
-                let fault = row_out_of_range(row, scratch.rows.len());
-                Err(self.failure(place, Stage::Pick, fault))
             }
             Err(fault) => Err(self.failure(place, Stage::Pick, fault)),
         }
     }
 
     fn add_fuel(&self, place: usize, fuel: &mut Option<u64>) {
-        let used = self.members.get(place).and_then(|member| member.guest.fuel_used());
+        let used = self.members.get(place).and_then(|member| member.guest().fuel_used());
         *fuel = fuel.zip(used).map(|(a, b)| a + b).or(*fuel).or(used);
     }
 
@@ -412,8 +414,8 @@ impl Pipeline {
     fn otherwise(&self, place: usize) -> Then {
         match self.members.get(place).map(|member| member.on_fault.otherwise) {
             Some(FaultAction::Reject) => Then::Refuse,
-            // No instance has an earlier version yet, and without one `last-good` is `fallback`.
-            Some(FaultAction::Fallback | FaultAction::LastGood) | None => Then::FallBack,
+            Some(FaultAction::LastGood) => Then::LastGood,
+            Some(FaultAction::Fallback) | None => Then::FallBack,
         }
     }
 
@@ -431,6 +433,11 @@ impl Failure {
     const fn filtered(faults: Vec<StageFault>) -> Self {
         Self { then: Then::Filtered, faults }
     }
+}
+
+/// Whether a fault comes from a call of the policy; if not, another call would end the same way.
+const fn was_called(outcome: Outcome) -> bool {
+    !matches!(outcome, Outcome::Quarantined | Outcome::OverQuota | Outcome::NotLoaded)
 }
 
 /// The lowest cost, the first row among equals.

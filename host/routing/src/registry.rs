@@ -1,14 +1,15 @@
 //! Policy types by name, and what it takes to make a guest of one.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pointsman_contract::{Partition, RouterConfig};
-use pointsman_sandbox::{Artifact, CompiledPolicy, GuestSetup, GuestSlot, Limits, Profile, Sandbox};
+use pointsman_sandbox::{Account, Artifact, CompiledPolicy, GuestSetup, GuestSlot, Limits, Profile, Sandbox};
 use pointsman_sdk::native::NativePolicy;
 use rustc_hash::FxHashMap;
 
-use crate::config::{Component, Instance, InstanceKind};
+use crate::config::{Component, Instance, InstanceKind, PolicyConfig};
 use crate::error::RouterError;
 use crate::guest::Guest;
 
@@ -48,12 +49,16 @@ impl std::fmt::Debug for Provider {
     }
 }
 
-/// The registered types, and the components that were compiled already.
-#[derive(Default)]
+/// The registered types, and the components that were compiled already. Clones share those.
+#[derive(Clone, Default)]
 pub(crate) struct Registry {
     types: BTreeMap<String, Provider>,
-    compiled: Mutex<FxHashMap<(String, Profile), Arc<CompiledPolicy>>>,
+    /// The components that instances name by file, or why they cannot be read: as they were when the configuration was.
+    files: BTreeMap<PathBuf, Result<Artifact, String>>,
+    compiled: Arc<Mutex<Compiled>>,
 }
+
+type Compiled = FxHashMap<(String, Profile), Arc<CompiledPolicy>>;
 
 impl Registry {
     pub(crate) fn register(&mut self, name: &str, provider: Provider) -> Result<(), RouterError> {
@@ -83,6 +88,32 @@ impl Registry {
         self.register(&component.type_name, Provider::component(artifact))
     }
 
+    /// Reads the components that instances name by file.
+    pub(crate) fn read_files(&mut self, config: &PolicyConfig) {
+        let selection = config.worker_selection.iter().flat_map(|selection| &selection.instances);
+        let classifier = config.request_classifier.iter().map(|classifier| &classifier.policy);
+        for instance in selection.chain(classifier) {
+            if let InstanceKind::Component(path) = &instance.kind {
+                self.files
+                    .entry(path.clone())
+                    .or_insert_with(|| Artifact::from_file(path).map_err(|error| error.to_string()));
+            }
+        }
+    }
+
+    /// SHA-256 of an instance's component in hexadecimal; `native` for a policy that is compiled in.
+    pub(crate) fn digest(&self, instance: &Instance) -> Result<String, RouterError> {
+        Ok(match self.provider(instance)?.0 {
+            Kind::Component(artifact) => artifact.sha256_hex(),
+            Kind::Native(_) => "native".to_owned(),
+        })
+    }
+
+    /// Whether an instance runs in the sandbox.
+    pub(crate) fn is_component(&self, instance: &Instance) -> bool {
+        matches!(self.provider(instance), Ok(Provider(Kind::Component(_))))
+    }
+
     pub(crate) fn names(&self) -> Vec<String> {
         self.types.keys().cloned().collect()
     }
@@ -95,6 +126,7 @@ impl Registry {
         partition: Partition,
         router_config: &RouterConfig,
         limits: Limits,
+        account: Option<&Arc<Account>>,
     ) -> Result<Guest, RouterError> {
         let parameters = serde_json::Value::Object(instance.parameters.clone()).to_string();
         let fail = |message| RouterError::Provider {
@@ -126,12 +158,13 @@ impl Registry {
         match &instance.kind {
             InstanceKind::Type(name) => self.types.get(name).cloned().ok_or_else(|| unknown(name)),
             InstanceKind::Component(path) => {
-                let artifact = Artifact::from_file(path).map_err(|error| RouterError::Provider {
+                let read = self.files.get(path).cloned();
+                let read = read.unwrap_or_else(|| Artifact::from_file(path).map_err(|error| error.to_string()));
+                read.map(Provider::component).map_err(|message| RouterError::Provider {
                     instance: instance.name.clone(),
                     policy_type: path.display().to_string(),
-                    message: error.to_string(),
-                })?;
-                Ok(Provider::component(artifact))
+                    message,
+                })
             }
             InstanceKind::Pipeline { .. } => Err(unknown("pipeline")),
         }
@@ -139,14 +172,20 @@ impl Registry {
 
     /// Compiles an artifact once for each profile; the limits of the first instance bound its start.
     fn compile(&self, sandbox: &Sandbox, artifact: &Artifact, limits: &Limits) -> Result<Arc<CompiledPolicy>, String> {
-        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        let compiled = || self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (artifact.sha256_hex(), limits.profile);
-        if let Some(policy) = compiled.get(&key) {
+        if let Some(policy) = compiled().get(&key) {
             return Ok(Arc::clone(policy));
         }
+        // Nobody waits for it meanwhile; who needs the same one compiles it too.
         let policy = sandbox.load_with(artifact, limits).map_err(|error| error.to_string())?;
-        compiled.insert(key, Arc::clone(&policy));
-        Ok(policy)
+        Ok(Arc::clone(compiled().entry(key).or_insert(policy)))
+    }
+
+    /// Forgets components that no guest needs any more.
+    pub(crate) fn forget_unused(&self) {
+        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        compiled.retain(|_, policy| Arc::strong_count(policy) > 1);
     }
 }
 

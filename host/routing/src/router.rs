@@ -1,24 +1,25 @@
 //! The router: partitions, and the policy instance that serves each.
 
-use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pointsman_admission::{AffinityMode, Profiles, SessionAffinity, WorkerKey};
 use pointsman_contract::{Role, RouterConfig};
-use pointsman_sandbox::{Limits, Sandbox};
-use pointsman_sdk::native;
+use pointsman_sandbox::Sandbox;
 use rustc_hash::FxHashMap;
 use sha2::{Digest, Sha256};
 
 use crate::admission::{AdmissionController, AdmissionSetup, HostedClassifier, QueuedRequest, Workers};
-use crate::config::{Instance, InstanceKind, LimitsPatch, OnFault, Overrides, PartitionKeyRef, PolicyConfig, Selected};
+use crate::breaker::Breakers;
+use crate::change::Current;
+use crate::config::{Instance, InstanceKind, LimitsPatch, OnFault, Overrides, PolicyConfig};
 use crate::error::RouterError;
-use crate::guest::Guest;
 use crate::hosted::HostedPolicy;
 use crate::partition::Partition;
-use crate::pipeline::{Member, Pipeline, StageMode};
-use crate::registry::{DEFAULT, Provider, Registry, listed, type_name};
-use crate::vocabulary::{Stage, Vocabulary};
+use crate::pipeline::StageMode;
+use crate::plan::{Fixed, Plan};
+use crate::registry::{DEFAULT, Provider, Registry};
+use crate::tenant::TenantUsage;
+use crate::vocabulary::Vocabulary;
 
 /// Which routing partition: model, routing group and what its workers do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -60,6 +61,7 @@ impl InstanceSpec {
             parameters: serde_json::Map::new(),
             limits: LimitsPatch::default(),
             on_fault: OnFault::default(),
+            tenant: None,
             line: 0,
             kind_line: 0,
             parameter_lines: std::collections::BTreeMap::new(),
@@ -121,7 +123,7 @@ pub struct AdmissionSettings {
 
 impl AdmissionSettings {
     /// What a router-policy file says.
-    fn of(config: &PolicyConfig) -> Self {
+    pub(crate) fn of(config: &PolicyConfig) -> Self {
         let classifier = config.request_classifier.as_ref();
         Self {
             profiles: config.profiles.clone(),
@@ -271,18 +273,9 @@ impl RouterBuilder {
     /// # Errors
     /// The first error of a registration; every problem of the file's types at once; an override that names no
     /// instance; a component file that cannot be read or has another digest; a sandbox that cannot start.
-    pub fn build(mut self) -> Result<Router, RouterError> {
+    pub fn build(self) -> Result<Router, RouterError> {
         if let Some(error) = self.errors.into_iter().next() {
             return Err(error);
-        }
-        if let Some(config) = &self.config {
-            config.check_types(&self.registry.names()).map_err(|problems| RouterError::Config(problems.to_string()))?;
-            for component in &config.components {
-                self.registry.register_component(&config.file, component)?;
-            }
-            let RouterConfig { host_cache_hit_weight, disk_cache_hit_weight, .. } = &mut self.router_config;
-            *host_cache_hit_weight = config.router.host_cache_hit_weight.unwrap_or(*host_cache_hit_weight);
-            *disk_cache_hit_weight = config.router.disk_cache_hit_weight.unwrap_or(*disk_cache_hit_weight);
         }
         let sandbox = match self.sandbox {
             Some(sandbox) => sandbox,
@@ -291,10 +284,8 @@ impl RouterBuilder {
                     .map_err(|error| RouterError::Sandbox(error.to_string()))?
             }
         };
-        let admission = self.admission.or_else(|| self.config.as_ref().map(AdmissionSettings::of)).unwrap_or_default();
-        let router = Router {
+        let fixed = Arc::new(Fixed {
             registry: self.registry,
-            config: self.config,
             overrides: self.overrides,
             serve: self.serve,
             router_config: self.router_config,
@@ -303,39 +294,35 @@ impl RouterBuilder {
             deadline_us: self.deadline_us,
             sandbox,
             vocabulary: Arc::new(self.vocabulary),
-            admission,
-            partitions: Mutex::default(),
-        };
+            admission: self.admission,
+            breakers: Breakers::default(),
+            tenants: Mutex::default(),
+            smoked: Mutex::default(),
+        });
+        let plan = Plan::new(Arc::clone(&fixed), self.config)?;
         for role in Role::ALL {
-            router.selected(&PartitionKey::of_role(role))?;
+            plan.selected(&PartitionKey::of_role(role))?;
         }
-        Ok(router)
+        Ok(Router { fixed, current: Mutex::new(Current::first(plan)), partitions: Mutex::default() })
     }
 }
 
 /// Decides requests: one policy instance for each partition, one guest for each (partition, instance).
 pub struct Router {
-    registry: Registry,
-    config: Option<PolicyConfig>,
-    overrides: Overrides,
-    serve: Option<Instance>,
-    router_config: RouterConfig,
-    seed: u64,
-    mode: StageMode,
-    deadline_us: Option<u64>,
-    sandbox: Sandbox,
-    vocabulary: Arc<Vocabulary>,
-    admission: AdmissionSettings,
-    partitions: Mutex<FxHashMap<PartitionKey, Arc<Partition>>>,
+    pub(crate) fixed: Arc<Fixed>,
+    /// Taken before `partitions` where both are.
+    pub(crate) current: Mutex<Current>,
+    pub(crate) partitions: Mutex<FxHashMap<PartitionKey, Arc<Partition>>>,
 }
 
 impl std::fmt::Debug for Router {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Router")
-            .field("types", &self.registry.names())
-            .field("seed", &self.seed)
-            .finish_non_exhaustive()
+        f.debug_struct("Router").field("types", &self.plan().types()).finish_non_exhaustive()
     }
+}
+
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Router {
@@ -345,10 +332,15 @@ impl Router {
         RouterBuilder::default()
     }
 
+    /// The configuration that holds now.
+    pub(crate) fn plan(&self) -> Arc<Plan> {
+        Arc::clone(&locked(&self.current).plan)
+    }
+
     /// The settings that policies take as defaults.
     #[must_use]
-    pub const fn router_config(&self) -> &RouterConfig {
-        &self.router_config
+    pub fn router_config(&self) -> RouterConfig {
+        self.plan().router_config
     }
 
     /// The partition of that key: built at the first call, with its guests, and the same one ever after.
@@ -359,21 +351,36 @@ impl Router {
         if block_size == 0 {
             return Err(RouterError::ZeroBlockSize);
         }
-        let mut partitions = self.partitions.lock().unwrap_or_else(PoisonError::into_inner);
-        match partitions.entry(key.clone()) {
-            Entry::Occupied(found) if found.get().block_size() != block_size => Err(RouterError::Conflict {
-                model: key.model.clone(),
-                routing_group: key.routing_group.clone(),
-                role: key.role,
-                has: found.get().block_size(),
-                asked: block_size,
-            }),
-            Entry::Occupied(found) => Ok(Arc::clone(found.get())),
-            Entry::Vacant(place) => {
-                let partition = self.build_partition(key, block_size)?;
-                Ok(Arc::clone(place.insert(Arc::new(partition))))
+        loop {
+            if let Some(found) = locked(&self.partitions).get(key) {
+                return same_block_size(found, block_size);
+            }
+            // Built without a lock, since it may compile: the partitions that there are go on.
+            let plan = self.plan();
+            let partition = self.build_partition(&plan, key, block_size)?;
+            let current = locked(&self.current);
+            if Arc::ptr_eq(&current.plan, &plan) {
+                let partition = Arc::new(partition.since(current.generation, current.activated_ms));
+                let mut partitions = locked(&self.partitions);
+                return same_block_size(partitions.entry(key.clone()).or_insert(partition), block_size);
             }
         }
+    }
+
+    fn build_partition(&self, plan: &Plan, key: &PartitionKey, block_size: u32) -> Result<Partition, RouterError> {
+        let span = tracing::debug_span!("partition", model = key.model, group = key.routing_group, role = %key.role);
+        let _entered = span.enter();
+        let version = plan.version(key, block_size)?;
+        tracing::debug!(instance = version.name, "built the partition's policy");
+        let vocabulary = Arc::clone(&self.fixed.vocabulary);
+        Ok(Partition::new(key.clone(), block_size, vocabulary, version, plan.tenant(key)))
+    }
+
+    /// What each tenant has used, by name.
+    #[must_use]
+    pub fn tenants(&self) -> Vec<TenantUsage> {
+        let used = locked(&self.fixed.tenants).values().map(|tenant| tenant.usage()).collect();
+        used
     }
 
     /// Builds every configured instance once for `role`, and throws it away: the errors that its partition would meet.
@@ -381,8 +388,9 @@ impl Router {
     /// # Errors
     /// As [`Self::partition`].
     pub fn check_instance(&self, name: &str, role: Role) -> Result<(), RouterError> {
-        let instance = self.instance("the check", name)?;
-        self.build_pipeline(instance, &PartitionKey::of_role(role), 16, &self.router_config).map(drop)
+        let plan = self.plan();
+        let instance = plan.instance("the check", name)?;
+        plan.pipeline(instance, &PartitionKey::of_role(role), 16, &plan.router_config).map(drop)
     }
 
     /// Admission in front of a partition, as the settings say; none where they say nothing for it: no classifier, no
@@ -412,7 +420,8 @@ impl Router {
         &self,
         partition: &Arc<Partition>,
     ) -> Result<Option<AdmissionSetup<HostedClassifier>>, RouterError> {
-        let AdmissionSettings { profiles, classifier, session_affinity } = &self.admission;
+        let plan = self.plan();
+        let AdmissionSettings { profiles, classifier, session_affinity } = &plan.admission;
         let profile = profiles.of(&partition.key().model);
         let waits = profile.classes().iter().any(|class| class.can_queue() || class.never_queues());
         let serves = matches!(partition.key().role, Role::Aggregated | Role::Decode);
@@ -460,10 +469,8 @@ impl Router {
         number_of: impl Fn(WorkerKey) -> Option<u32> + Send + 'static,
     ) -> Result<HostedClassifier, RouterError> {
         let instance = instance.into_instance();
-        let guest = self.guest(&instance, key, block_size, &self.router_config)?;
         let workers = Workers { block_size, number_of: Box::new(number_of) };
-        HostedClassifier::new(guest, workers, Arc::clone(&self.vocabulary))
-            .map_err(|message| provider_error(&instance.name, &type_name(&instance.kind), message))
+        self.plan().classifier(&instance, key, workers)
     }
 
     /// The policy that serves partitions of that key, over tables that the caller holds; its guests are told `config`.
@@ -477,140 +484,27 @@ impl Router {
         block_size: u32,
         config: &RouterConfig,
     ) -> Result<HostedPolicy, RouterError> {
-        let default = self.default_pipeline(key, block_size, config)?;
-        Ok(match self.selected(key)? {
+        let plan = self.plan();
+        let default = plan.default_pipeline(key, block_size, config)?;
+        Ok(match plan.selected(key)? {
             None => HostedPolicy::new(default, None),
-            Some(instance) => HostedPolicy::new(self.build_pipeline(instance, key, block_size, config)?, Some(default)),
+            Some(instance) => HostedPolicy::new(plan.pipeline(instance, key, block_size, config)?, Some(default)),
         })
-    }
-
-    fn build_partition(&self, key: &PartitionKey, block_size: u32) -> Result<Partition, RouterError> {
-        let span = tracing::debug_span!("partition", model = key.model, group = key.routing_group, role = %key.role);
-        let _entered = span.enter();
-        let config = &self.router_config;
-        let default = self.default_pipeline(key, block_size, config)?;
-        let (name, policy, fallback) = match self.selected(key)? {
-            None => (DEFAULT.to_owned(), default, None),
-            Some(instance) => {
-                (instance.name.clone(), self.build_pipeline(instance, key, block_size, config)?, Some(default))
-            }
-        };
-        tracing::debug!(instance = name, "built the partition's policy");
-        Ok(Partition::new(key.clone(), block_size, Arc::clone(&self.vocabulary), name, policy, fallback))
-    }
-
-    /// The instance that serves a partition; none for the native default.
-    fn selected(&self, key: &PartitionKey) -> Result<Option<&Instance>, RouterError> {
-        if let Some(instance) = &self.serve {
-            return Ok((instance.name != DEFAULT).then_some(instance));
-        }
-        let key = PartitionKeyRef { model: &key.model, routing_group: &key.routing_group, role: key.role };
-        let selected = self.overrides.select(self.config.as_ref(), key);
-        match selected.map_err(|error| RouterError::Config(error.to_string()))? {
-            Selected::Default => Ok(None),
-            Selected::Instance(name) => self.instance("the selection", &name).map(Some),
-        }
-    }
-
-    fn instance(&self, place: &str, name: &str) -> Result<&Instance, RouterError> {
-        let selection = self.config.as_ref().and_then(|config| config.worker_selection.as_ref());
-        let instances = selection.map_or(&[][..], |selection| &selection.instances);
-        instances.iter().find(|instance| instance.name == name).ok_or_else(|| RouterError::UnknownInstance {
-            place: place.to_owned(),
-            name: name.to_owned(),
-            available: listed(instances.iter().map(|instance| &instance.name)),
-        })
-    }
-
-    fn build_pipeline(
-        &self,
-        instance: &Instance,
-        key: &PartitionKey,
-        block_size: u32,
-        config: &RouterConfig,
-    ) -> Result<Pipeline, RouterError> {
-        let InstanceKind::Pipeline { filters, scorers, picker } = &instance.kind else {
-            return Ok(Pipeline::single(self.member(instance, key, block_size, config)?, self.mode));
-        };
-        let mut members: Vec<Member> = Vec::new();
-        let mut place = |list: &str, name: &String, stage: Stage| -> Result<usize, RouterError> {
-            let place = format!("pipeline `{}`, {list}", instance.name);
-            let found = members.iter().position(|member| member.instance == *name);
-            let index = match found {
-                Some(index) => index,
-                None => {
-                    members.push(self.member(self.instance(&place, name)?, key, block_size, config)?);
-                    members.len() - 1
-                }
-            };
-            let stages = members.get(index).map(|member| member.guest.stages()).unwrap_or_default();
-            let has = match stage {
-                Stage::Filter => stages.filter,
-                Stage::Score => stages.score,
-                Stage::Pick | Stage::Select => stages.pick,
-                Stage::Classify => stages.classify,
-            };
-            if has { Ok(index) } else { Err(RouterError::MissingStage { place, instance: name.clone(), stage }) }
-        };
-        let filters = filters.iter().map(|name| place("filters", name, Stage::Filter)).collect::<Result<_, _>>()?;
-        let scorers = scorers.iter().map(|name| place("scorers", name, Stage::Score)).collect::<Result<_, _>>()?;
-        let picker = picker.as_ref().map(|name| place("picker", name, Stage::Pick)).transpose()?;
-        Ok(Pipeline::of(members, filters, scorers, picker))
-    }
-
-    fn member(
-        &self,
-        instance: &Instance,
-        key: &PartitionKey,
-        block_size: u32,
-        config: &RouterConfig,
-    ) -> Result<Member, RouterError> {
-        let guest = self.guest(instance, key, block_size, config)?;
-        Member::new(instance.name.clone(), guest, instance.on_fault, &self.vocabulary)
-            .map_err(|message| provider_error(&instance.name, &type_name(&instance.kind), message))
-    }
-
-    fn guest(
-        &self,
-        instance: &Instance,
-        key: &PartitionKey,
-        block_size: u32,
-        config: &RouterConfig,
-    ) -> Result<Guest, RouterError> {
-        let mut limits: Limits = instance.limits.resolve();
-        limits.deadline_us = self.deadline_us.unwrap_or(limits.deadline_us);
-        let partition = self.contract_partition(&instance.name, key, block_size);
-        self.registry.guest(&self.sandbox, instance, partition, config, limits)
-    }
-
-    fn default_pipeline(
-        &self,
-        key: &PartitionKey,
-        block_size: u32,
-        config: &RouterConfig,
-    ) -> Result<Pipeline, RouterError> {
-        let policy = native::native::<dynamo_default_cost_fn::DynamoDefaultCostFn>();
-        let partition = self.contract_partition(DEFAULT, key, block_size);
-        let guest = native::NativePolicy::configure(&policy, &partition, config, "{}")
-            .map_err(|message| provider_error(DEFAULT, DEFAULT, message))?;
-        let member = Member::new(DEFAULT.to_owned(), Guest::Native(guest), OnFault::default(), &self.vocabulary)
-            .map_err(|message| provider_error(DEFAULT, DEFAULT, message))?;
-        Ok(Pipeline::single(member, self.mode))
-    }
-
-    fn contract_partition(&self, instance: &str, key: &PartitionKey, block_size: u32) -> pointsman_contract::Partition {
-        pointsman_contract::Partition {
-            model: key.model.clone(),
-            routing_group: key.routing_group.clone(),
-            role: key.role,
-            block_size,
-            seed: guest_seed(self.seed, key, instance),
-        }
     }
 }
 
-fn provider_error(instance: &str, policy_type: &str, message: String) -> RouterError {
-    RouterError::Provider { instance: instance.to_owned(), policy_type: policy_type.to_owned(), message }
+fn same_block_size(partition: &Arc<Partition>, asked: u32) -> Result<Arc<Partition>, RouterError> {
+    let (key, has) = (partition.key(), partition.block_size());
+    if has == asked {
+        return Ok(Arc::clone(partition));
+    }
+    Err(RouterError::Conflict {
+        model: key.model.clone(),
+        routing_group: key.routing_group.clone(),
+        role: key.role,
+        has,
+        asked,
+    })
 }
 
 /// The seed of one guest: the first four bytes, little-endian, of SHA-256 over the host's seed (u64, little-endian),

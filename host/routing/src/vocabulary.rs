@@ -94,6 +94,16 @@ impl std::fmt::Display for Stage {
 }
 
 impl Vocabulary {
+    /// The same names in the same places, but of the operator's own those alone that are granted, such as `metric.load`
+    /// and `header.x-user`.
+    pub(crate) fn granted(&self, grants: &[String]) -> Self {
+        let keep = |name: &String, full: String| if grants.contains(&full) { name.clone() } else { String::new() };
+        Self {
+            extras: self.extras.iter().map(|extra| keep(extra, extra.clone())).collect(),
+            headers: self.headers.iter().map(|header| keep(header, format!("header.{header}"))).collect(),
+        }
+    }
+
     /// Resolves everything that the stages of worker selection read, or says in one sentence which name is wrong and what there is.
     pub(crate) fn plans(&self, inputs: &Inputs, stages: Stages) -> Result<Plans, String> {
         if !stages.selects_workers() {
@@ -187,15 +197,13 @@ impl Vocabulary {
         if name == COST {
             return Some(SignalId::Cost);
         }
-        Signal::from_name(name)
-            .map(SignalId::Known)
-            .or_else(|| self.extras.iter().position(|extra| extra == name).map(SignalId::Extra))
+        Signal::from_name(name).map(SignalId::Known).or_else(|| own(&self.extras, name).map(SignalId::Extra))
     }
 
     pub(crate) fn text(&self, name: &str) -> Option<TextId> {
         Text::from_name(name).map(TextId::Known).or_else(|| {
             let header = name.strip_prefix("header.")?;
-            self.headers.iter().position(|granted| granted == header).map(TextId::Header)
+            own(&self.headers, header).map(TextId::Header)
         })
     }
 
@@ -209,14 +217,21 @@ impl Vocabulary {
 
     fn text_names(&self, stage: Stage) -> Vec<String> {
         let known = Text::ALL.iter().filter(|text| reads(stage, text.reader())).map(|text| text.name().to_owned());
-        known.chain(self.headers.iter().map(|header| format!("header.{header}"))).collect()
+        let headers = self.headers.iter().filter(|header| !header.is_empty());
+        known.chain(headers.map(|header| format!("header.{header}"))).collect()
     }
 
     fn signal_names(&self, stage: Stage) -> Vec<String> {
         let known = Signal::ALL.iter().map(|signal| signal.name().to_owned());
         let cost = (stage == Stage::Pick).then(|| COST.to_owned());
-        known.chain(self.extras.iter().cloned()).chain(cost).collect()
+        let extras = self.extras.iter().filter(|extra| !extra.is_empty());
+        known.chain(extras.cloned()).chain(cost).collect()
     }
+}
+
+/// The place of a name among the operator's own; the empty one stands for a name that is not granted.
+fn own(names: &[String], name: &str) -> Option<usize> {
+    names.iter().position(|own| own == name && !own.is_empty())
 }
 
 fn reads(stage: Stage, reader: Reader) -> bool {

@@ -110,10 +110,7 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// Adds to a counter unless it would then exceed its most; the sum that was refused.
 fn add(counter: &AtomicU64, more: u64, most: u64) -> Result<(), u64> {
     let next = |now: u64| now.checked_add(more).filter(|sum| *sum <= most);
-    counter
-        .fetch_update(Ordering::AcqRel, Ordering::Acquire, next)
-        .map(drop)
-        .map_err(|now| now.saturating_add(more))
+    counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).map(drop).map_err(|now| now.saturating_add(more))
 }
 
 impl Account {

@@ -397,8 +397,8 @@ impl GuestSlot {
         self.guest.is_some()
     }
 
-    /// Drops the guest and its state.
-    pub(crate) fn drop_guest(&mut self) {
+    /// Drops the guest and its state; the next call builds another one.
+    pub fn drop_guest(&mut self) {
         self.guest = None;
     }
 

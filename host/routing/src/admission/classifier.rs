@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use pointsman_admission::{Classifier, ClassifierFault, ClassifyRequest, WorkerKey};
 use pointsman_contract::{Event, Fact, Progress, Resolution, Text, Ticket, Verdict, missing};
-use pointsman_sandbox::{Args, Fault};
+use pointsman_sandbox::{Args, Fault, Outcome};
 
 use crate::guest::Guest;
+use crate::member::Guard;
 use crate::vocabulary::{Plan, TextId, Vocabulary};
 
 /// The request classifier of one partition: a sandboxed guest, a policy compiled in, or none, which admits every request
@@ -16,6 +17,7 @@ pub struct HostedClassifier(Option<Hosted>);
 
 struct Hosted {
     guest: Guest,
+    guard: Guard,
     plan: Plan,
     tick: Option<Duration>,
     workers: Workers,
@@ -37,14 +39,32 @@ impl HostedClassifier {
         Self(None)
     }
 
-    pub(crate) fn new(guest: Guest, workers: Workers, vocabulary: Arc<Vocabulary>) -> Result<Self, String> {
+    pub(crate) fn new(
+        guest: Guest,
+        guard: Guard,
+        workers: Workers,
+        vocabulary: Arc<Vocabulary>,
+    ) -> Result<Self, String> {
         let (inputs, stages) = (guest.inputs(), guest.stages());
         if !stages.classify {
             return Err("the policy exports no request classifier; name it under `worker_selection`".to_owned());
         }
         let plan = vocabulary.classifier_plan(inputs, stages)?;
         let tick = inputs.tick_ms.map(|tick| Duration::from_millis(tick.into()));
-        Ok(Self(Some(Hosted { guest, plan, tick, workers, vocabulary, args: Args::default() })))
+        Ok(Self(Some(Hosted { guest, guard, plan, tick, workers, vocabulary, args: Args::default() })))
+    }
+
+    /// Has it classify a made-up request. What it answers, an error of its own included, is its own affair.
+    pub(crate) fn smoke(mut self) -> Result<(), String> {
+        let Some(hosted) = &mut self.0 else { return Ok(()) };
+        let request = ClassifyRequest { request_id: "smoke".to_owned(), input_tokens: 1_024, ..Default::default() };
+        hosted.fill(&request, 0.0);
+        match hosted.guest.classify(0, &hosted.args) {
+            Err(Fault { outcome, message }) if outcome != Outcome::PolicyError => {
+                Err(format!("it fails at a made-up request, at stage classify ({outcome}): {message}"))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -59,9 +79,12 @@ impl Hosted {
         });
     }
 
-    /// A guest that has gone took with it what it was told.
-    fn fault(&self, fault: Fault) -> ClassifierFault {
+    /// A guest that has gone took with it what it was told. One that was not called missed something, and starts anew.
+    fn fault(&mut self, fault: Fault) -> ClassifierFault {
         let Fault { outcome, message } = fault;
+        if matches!(outcome, Outcome::Quarantined | Outcome::OverQuota) {
+            self.guest.forget();
+        }
         ClassifierFault { message: format!("{outcome}: {message}"), rebuilt: !self.guest.is_live() }
     }
 }
@@ -115,17 +138,20 @@ impl Classifier for HostedClassifier {
     ) -> Result<Option<Verdict>, ClassifierFault> {
         let Some(hosted) = &mut self.0 else { return Ok(Some(Verdict::Admit(Default::default()))) };
         hosted.fill(request, now_ms);
-        hosted.guest.classify(ticket, &hosted.args).map_err(|fault| hosted.fault(fault))
+        let Hosted { guest, guard, args, .. } = hosted;
+        guard.call(guest, now_ms, |guest| guest.classify(ticket, args)).map_err(|fault| hosted.fault(fault))
     }
 
     fn on_event(&mut self, event: &Event, now_ms: f64) -> Result<Vec<Resolution>, ClassifierFault> {
         let Some(hosted) = &mut self.0 else { return Ok(Vec::new()) };
-        hosted.guest.on_event(event, now_ms).map_err(|fault| hosted.fault(fault))
+        let Hosted { guest, guard, .. } = hosted;
+        guard.call(guest, now_ms, |guest| guest.on_event(event, now_ms)).map_err(|fault| hosted.fault(fault))
     }
 
     fn on_tick(&mut self, now_ms: f64, progress: &[Progress]) -> Result<Vec<Resolution>, ClassifierFault> {
         let Some(hosted) = &mut self.0 else { return Ok(Vec::new()) };
-        hosted.guest.on_tick(now_ms, progress).map_err(|fault| hosted.fault(fault))
+        let Hosted { guest, guard, .. } = hosted;
+        guard.call(guest, now_ms, |guest| guest.on_tick(now_ms, progress)).map_err(|fault| hosted.fault(fault))
     }
 
     fn tick_interval(&self) -> Option<Duration> {

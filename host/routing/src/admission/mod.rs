@@ -320,6 +320,12 @@ impl<R: QueuedRequest, C: Classifier> AdmissionController<R, C> {
         self.lifecycles.classifier_mut()
     }
 
+    /// Takes another classifier, such as that of another configuration, and hands the one before back. What that one
+    /// deferred goes as its instance says of faults; everything else goes on.
+    pub fn replace_classifier(&mut self, classifier: C, now_ms: f64) -> C {
+        self.lifecycles.replace_classifier(classifier, now_ms)
+    }
+
     /// What the lifecycles have counted.
     #[must_use]
     pub const fn counts(&self) -> LifecycleCounts {

@@ -40,8 +40,7 @@ pub(super) fn profiles(root: &Field<'_>, fields: &Fields<'_>, report: &mut Repor
             if entry.key.is_empty() {
                 report.add(entry.line, &field.path, "a model's name must not be empty; write the name that it has");
             }
-            let profile =
-                field.fields(&PROFILE_FIELDS, &[], report).and_then(|fields| profile(&field, &fields, report));
+            let profile = field.fields(&PROFILE_FIELDS, report).and_then(|fields| profile(&field, &fields, report));
             models.extend(profile.map(|profile| (entry.key.clone(), profile)));
         }
     }
@@ -121,7 +120,7 @@ impl<T> List<T> {
 }
 
 fn bucket(item: &Field<'_>, report: &mut Report) -> Bucket {
-    let fields = item.fields(BUCKET_FIELDS, &[], report);
+    let fields = item.fields(BUCKET_FIELDS, report);
     let mut require = |key| fields.as_ref().and_then(|fields| fields.require(key, report));
     let (min_tokens, name) = (require("min_tokens"), require("bucket"));
     let min_tokens = min_tokens.and_then(|field| field.whole(0..=u64::MAX, report)).unwrap_or_default();
@@ -132,7 +131,7 @@ fn bucket(item: &Field<'_>, report: &mut Report) -> Bucket {
 fn class(item: &Field<'_>, report: &mut Report) -> PolicyClass {
     // No name has brackets, as the path does.
     let unread = PolicyClass { name: item.path.clone(), quantum: 1, ..PolicyClass::default() };
-    let Some(fields) = item.fields(CLASS_FIELDS, &[], report) else { return unread };
+    let Some(fields) = item.fields(CLASS_FIELDS, report) else { return unread };
     let name = fields.require("name", report).and_then(|field| field.name("class name", report));
     let quantum = fields.require("quantum", report).and_then(|field| field.whole(1..=u64::MAX, report));
     let policy_family = fields.get("policy_family").and_then(|field| field.name("policy family", report));
@@ -178,7 +177,7 @@ pub(super) fn classifier_rules(fields: &Fields<'_>, report: &mut Report) -> (OnF
 }
 
 pub(super) fn session_affinity(field: &Field<'_>, report: &mut Report) -> Option<SessionAffinitySettings> {
-    let fields = field.fields(&["mode", "ttl_secs"], &[], report)?;
+    let fields = field.fields(&["mode", "ttl_secs"], report)?;
     let mode = fields.get("mode").and_then(|field| field.word(&["hard", "soft"], |word| word.parse().ok(), report));
     let ttl_secs = fields.require("ttl_secs", report)?.whole_u32(1..=MAX_SESSION_TTL_SECS, report)?;
     Some(SessionAffinitySettings { mode: mode.unwrap_or_default(), ttl_secs })

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use pointsman_admission::{AffinityMode, Profiles};
 use pointsman_contract::Role;
-use pointsman_sandbox::{Limits, Profile, SandboxConfig};
+use pointsman_sandbox::{Limits, Profile, Quotas, SandboxConfig};
 use serde_json::Map;
 
 pub use pointsman_sandbox::Determinism;
@@ -26,6 +26,8 @@ pub use pointsman_sandbox::Determinism;
 pub use overrides::{DECODE_VARIABLE, GLOBAL_VARIABLE, OverrideError, Overrides, PREFILL_VARIABLE};
 pub use problem::{Problem, Problems};
 pub use reading::Reading;
+
+pub use crate::breaker::BreakerSettings;
 
 use problem::{Report, did_you_mean, listed, shown};
 use schema::Places;
@@ -83,6 +85,19 @@ impl WorkerSelection {
     pub fn instance(&self, name: &str) -> Option<&Instance> {
         self.instances.iter().find(|instance| instance.name == name)
     }
+
+    /// The tenants that an instance belongs to, by itself or by the instances of its pipeline.
+    pub(crate) fn owners(&self, name: &str) -> impl Iterator<Item = &str> {
+        let instance = self.instance(name);
+        let members = instance.into_iter().flat_map(|instance| match &instance.kind {
+            InstanceKind::Pipeline { filters, scorers, picker } => {
+                filters.iter().chain(scorers).chain(picker).collect()
+            }
+            InstanceKind::Type(_) | InstanceKind::Component(_) => Vec::new(),
+        });
+        let members = members.filter_map(|name| self.instance(name));
+        instance.into_iter().chain(members).filter_map(|instance| instance.tenant.as_deref())
+    }
 }
 
 /// A selection for each role, none where the file has none.
@@ -136,6 +151,8 @@ pub struct Instance {
     pub limits: LimitsPatch,
     /// What happens when the policy faults.
     pub on_fault: OnFault,
+    /// The tenant whose routing groups it may serve, and no others; none for an instance of the operator.
+    pub tenant: Option<String>,
     /// The line that the instance starts on.
     pub line: usize,
     /// The line of its `type`, `component` or `pipeline`.
@@ -275,12 +292,16 @@ pub struct SandboxSettings {
     pub determinism: Determinism,
     /// Whether every artifact must come with its digest.
     pub require_digest: bool,
+    /// Whether a policy has to decide over made-up candidates before it serves.
+    pub smoke: bool,
+    /// When a policy that fails is kept out.
+    pub breaker: BreakerSettings,
 }
 
 impl Default for SandboxSettings {
     fn default() -> Self {
         let SandboxConfig { guests, determinism } = SandboxConfig::default();
-        Self { guests, determinism, require_digest: false }
+        Self { guests, determinism, require_digest: false, smoke: true, breaker: BreakerSettings::default() }
     }
 }
 
@@ -293,12 +314,47 @@ impl SandboxSettings {
 }
 
 /// A tenant: a set of routing groups.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tenant {
     /// Its name, unique in the file.
     pub name: String,
     /// Its routing groups; none belongs to a second tenant.
     pub routing_groups: Vec<String>,
+    /// Keys of [`pointsman_sandbox::LIMITS`] and the most that its own instances may have of each.
+    pub limits: Vec<(&'static str, u64)>,
+    /// What its requests may use, over all of its partitions.
+    pub quotas: TenantQuotas,
+    /// The names `metric.*`, `label.*` and `header.*` that its own instances may read.
+    pub grants: Vec<String>,
+}
+
+impl Tenant {
+    /// The limits of one of its own instances: those of the instance, and no more than the tenant's.
+    #[must_use]
+    pub fn narrow(&self, mut limits: Limits) -> Limits {
+        for &(key, most) in &self.limits {
+            if limits.get(key).is_some_and(|value| value > most) {
+                let known = limits.set(key, most);
+                debug_assert!(known, "{key} is a key of the table of limits");
+            }
+        }
+        limits
+    }
+}
+
+/// What a tenant's requests may use, over all of its partitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TenantQuotas {
+    /// Fuel within a second; the largest number for no bound.
+    pub fuel_per_second: u64,
+    /// What it may use of the sandbox.
+    pub sandbox: Quotas,
+}
+
+impl Default for TenantQuotas {
+    fn default() -> Self {
+        Self { fuel_per_second: u64::MAX, sandbox: Quotas::UNLIMITED }
+    }
 }
 
 /// A selection for the partitions of a model, a routing group or a tenant.
@@ -439,9 +495,14 @@ impl PolicyConfig {
         rule.or(selection.roles.get(key.role)).cloned().unwrap_or_default()
     }
 
+    /// The tenant that a routing group belongs to.
+    #[must_use]
+    pub fn tenant_of(&self, routing_group: &str) -> Option<&Tenant> {
+        self.tenants.iter().find(|tenant| tenant.routing_groups.iter().any(|group| group == routing_group))
+    }
+
     fn in_tenant(&self, routing_group: &str, tenant: &str) -> bool {
-        let tenant = self.tenants.iter().find(|each| each.name == tenant);
-        tenant.is_some_and(|tenant| tenant.routing_groups.iter().any(|group| group == routing_group))
+        self.tenant_of(routing_group).is_some_and(|found| found.name == tenant)
     }
 }
 

@@ -195,20 +195,16 @@ impl<'n> Field<'n> {
         None
     }
 
-    /// A mapping with these fields alone. `later` names those that this version knows and does not support.
-    pub(super) fn fields(&self, allowed: &[&str], later: &[&str], report: &mut Report) -> Option<Fields<'n>> {
+    /// A mapping with these fields alone.
+    pub(super) fn fields(&self, allowed: &[&str], report: &mut Report) -> Option<Fields<'n>> {
         let entries = self.entries(report)?;
         let mut all_known = true;
         for entry in entries.iter().filter(|entry| !allowed.contains(&entry.key.as_str())) {
             all_known = false;
             let path = join(&self.path, &entry.key);
-            let message = if later.contains(&entry.key.as_str()) {
-                format!("{} is not supported by this version; remove it", shown(&path))
-            } else {
-                let near = did_you_mean(&entry.key, allowed.iter().copied());
-                let allowed = listed(allowed.iter().copied());
-                format!("unknown field {}{near}; the fields allowed here are {allowed}", shown(&entry.key))
-            };
+            let near = did_you_mean(&entry.key, allowed.iter().copied());
+            let allowed = listed(allowed.iter().copied());
+            let message = format!("unknown field {}{near}; the fields allowed here are {allowed}", shown(&entry.key));
             report.add(entry.line, &path, message);
         }
         Some(Fields { field: self.clone(), entries, all_known })

@@ -13,8 +13,9 @@ use super::problem::{Report, did_you_mean, listed, shown};
 use super::reader::{Field, Fields, json_map};
 use super::yaml::{Node, join};
 use super::{
-    Component, Determinism, FaultAction, Instance, InstanceKind, LimitsPatch, MOST_GUESTS, OnFault, PartitionRule,
-    PolicyConfig, RequestClassifier, Roles, RouterSettings, SandboxSettings, Selected, Tenant, WorkerSelection,
+    BreakerSettings, Component, Determinism, FaultAction, Instance, InstanceKind, LimitsPatch, MOST_GUESTS, OnFault,
+    PartitionRule, PolicyConfig, RequestClassifier, Roles, RouterSettings, SandboxSettings, Selected, Tenant,
+    TenantQuotas, WorkerSelection,
 };
 
 const SECTIONS: &[&str] = &[
@@ -81,7 +82,8 @@ const REFUSED_ROUTER_SETTINGS: &[(&[&str], &str)] = &[
     ),
 ];
 const SELECTION_FIELDS: &[&str] = &["aggregated", "prefill", "decode", "encode", "instances", "partitions"];
-const INSTANCE_FIELDS: &[&str] = &["name", "type", "component", "pipeline", "parameters", "limits", "on_fault"];
+const INSTANCE_FIELDS: &[&str] =
+    &["name", "type", "component", "pipeline", "parameters", "limits", "on_fault", "tenant"];
 /// What an instance may be made of.
 const KINDS: &[&str] = &["type", "component", "pipeline"];
 const CLASSIFIER_FIELDS: &[&str] = &["type", "component", "parameters", "limits", "on_fault", "max_deferral_ms"];
@@ -92,7 +94,17 @@ const PARTITION_FIELDS: &[&str] = &["model", "routing_group", "tenant", "aggrega
 /// The fields of an entry in `components`.
 const COMPONENT_FIELDS: &[&str] = &["type", "path", "digest"];
 /// The fields of an entry in `tenants`.
-const TENANT_FIELDS: &[&str] = &["name", "routing_groups"];
+const TENANT_FIELDS: &[&str] = &["name", "routing_groups", "limits", "quotas", "grants"];
+/// The quotas of a tenant.
+const QUOTAS: &[&str] =
+    &["fuel_per_second", "guests", "resident_bytes", "compile_seconds_per_hour", "log_bytes_per_second"];
+/// The kinds of names that an operator adds and may grant to a tenant.
+const GRANTED: [&str; 3] = ["metric.", "label.", "header."];
+const BREAKER_FIELDS: &[&str] = &["faults", "window_ms", "quarantine_ms", "most_quarantine_ms", "probes"];
+/// The longest time of a breaker: a day, in milliseconds.
+const MOST_BREAKER_MS: u64 = 86_400_000;
+/// The largest quota: what a double holds exactly, as the numbers of YAML elsewhere.
+const MOST_QUOTA: u64 = 1 << 53;
 
 /// Where the entries of lists stand in the file, since those that make no sense are left out.
 #[derive(Debug, Default)]
@@ -123,7 +135,7 @@ fn sections(folder: &Path, root: &Field<'_>, config: &mut PolicyConfig, places: 
         report.add(1, "", format!("the file is empty; write at least one of {}", listed_fields(SECTIONS)));
         return;
     }
-    let Some(fields) = root.fields(SECTIONS, &[], report) else { return };
+    let Some(fields) = root.fields(SECTIONS, report) else { return };
     if !fields.has_any(SECTIONS) {
         fields.lacks(report, format!("the file says nothing; write at least one of {}", listed_fields(SECTIONS)));
     }
@@ -152,6 +164,7 @@ fn sections(folder: &Path, root: &Field<'_>, config: &mut PolicyConfig, places: 
     let context = Context { folder, require_digest: config.sandbox.require_digest, tenants };
     if let Some(field) = fields.get("worker_selection") {
         config.worker_selection = worker_selection(&field, &context, places, report);
+        foreign_instances(config, report);
     }
     config.profiles = admission::profiles(root, &fields, report);
     if let Some(field) = fields.get("request_classifier") {
@@ -195,7 +208,7 @@ fn router(field: &Field<'_>, report: &mut Report) -> RouterSettings {
 
 fn sandbox(field: &Field<'_>, report: &mut Report) -> SandboxSettings {
     let mut settings = SandboxSettings::default();
-    let Some(fields) = field.fields(&["guests", "determinism", "require_digest"], &[], report) else {
+    let Some(fields) = field.fields(&["guests", "determinism", "require_digest", "smoke", "breaker"], report) else {
         return settings;
     };
     if let Some(guests) = fields.get("guests").and_then(|field| field.whole(1..=u64::from(MOST_GUESTS), report)) {
@@ -212,6 +225,12 @@ fn sandbox(field: &Field<'_>, report: &mut Report) -> SandboxSettings {
     if let Some(field) = fields.get("require_digest") {
         settings.require_digest = field.boolean(report).unwrap_or_default();
     }
+    if let Some(field) = fields.get("smoke") {
+        settings.smoke = field.boolean(report).unwrap_or(true);
+    }
+    if let Some(field) = fields.get("breaker") {
+        settings.breaker = breaker(&field, report);
+    }
     settings
 }
 
@@ -225,7 +244,7 @@ fn components(
     let mut components = Vec::new();
     let mut seen = Seen::default();
     for (place, item) in field.list(report).unwrap_or_default().into_iter().enumerate() {
-        let Some(fields) = item.fields(COMPONENT_FIELDS, &[], report) else { continue };
+        let Some(fields) = item.fields(COMPONENT_FIELDS, report) else { continue };
         let type_name = fields.require("type", report);
         let type_name = type_name.and_then(|field| {
             let name = field.identifier("type name", report)?;
@@ -263,7 +282,7 @@ fn tenants(field: &Field<'_>, report: &mut Report) -> Vec<Tenant> {
     let mut tenants = Vec::new();
     let (mut names, mut groups) = (Seen::default(), Seen::default());
     for item in field.list(report).unwrap_or_default() {
-        let Some(fields) = item.fields(TENANT_FIELDS, &["limits", "quotas"], report) else { continue };
+        let Some(fields) = item.fields(TENANT_FIELDS, report) else { continue };
         let name = fields.require("name", report);
         let name = name.and_then(|field| {
             let name = field.identifier("tenant name", report)?;
@@ -283,11 +302,67 @@ fn tenants(field: &Field<'_>, report: &mut Report) -> Vec<Tenant> {
                 }
             }
         }
+        let limits = fields.get("limits").map(|field| limit_values(&field, &[], report)).unwrap_or_default();
+        let quotas = fields.get("quotas").map(|field| quotas(&field, report)).unwrap_or_default();
+        let grants = fields.get("grants").map(|field| grants(&field, report)).unwrap_or_default();
         if let Some(name) = name {
-            tenants.push(Tenant { name: name.to_owned(), routing_groups });
+            tenants.push(Tenant { name: name.to_owned(), routing_groups, limits, quotas, grants });
         }
     }
     tenants
+}
+
+fn quotas(field: &Field<'_>, report: &mut Report) -> TenantQuotas {
+    let mut quotas = TenantQuotas::default();
+    let Some(fields) = field.fields(QUOTAS, report) else { return quotas };
+    let mut set = |key, quota: &mut u64| {
+        if let Some(value) = fields.get(key).and_then(|field| field.whole(0..=MOST_QUOTA, report)) {
+            *quota = value;
+        }
+    };
+    set("fuel_per_second", &mut quotas.fuel_per_second);
+    set("guests", &mut quotas.sandbox.guests);
+    set("resident_bytes", &mut quotas.sandbox.resident_bytes);
+    set("compile_seconds_per_hour", &mut quotas.sandbox.compile_seconds_per_hour);
+    set("log_bytes_per_second", &mut quotas.sandbox.log_bytes_per_second);
+    quotas
+}
+
+fn grants(field: &Field<'_>, report: &mut Report) -> Vec<String> {
+    let mut granted = Vec::new();
+    let mut seen = Seen::default();
+    for item in field.list(report).unwrap_or_default() {
+        let Some(name) = item.text(report) else { continue };
+        if !GRANTED.iter().any(|kind| name.strip_prefix(kind).is_some_and(|rest| !rest.is_empty())) {
+            let message = format!(
+                "{} cannot be granted; name a `metric.*`, `label.*` or `header.*`, since every policy may read the rest",
+                shown(name)
+            );
+            item.problem(report, message);
+        } else if seen.accept(&item, name, "name", report) {
+            granted.push(name.to_owned());
+        }
+    }
+    granted
+}
+
+fn breaker(field: &Field<'_>, report: &mut Report) -> BreakerSettings {
+    let mut settings = BreakerSettings::default();
+    let Some(fields) = field.fields(BREAKER_FIELDS, report) else { return settings };
+    let mut set = |key, least, most, value: &mut u32| {
+        if let Some(found) = fields.get(key).and_then(|field| field.whole(least..=most, report)) {
+            *value = u32::try_from(found).unwrap_or(u32::MAX);
+        }
+    };
+    set("faults", 0, 1_000, &mut settings.faults);
+    set("window_ms", 1, MOST_BREAKER_MS, &mut settings.window_ms);
+    set("quarantine_ms", 1, MOST_BREAKER_MS, &mut settings.quarantine_ms);
+    set("most_quarantine_ms", 1, MOST_BREAKER_MS, &mut settings.most_quarantine_ms);
+    set("probes", 1, 1_000, &mut settings.probes);
+    if settings.quarantine_ms > settings.most_quarantine_ms {
+        field.problem(report, "`quarantine_ms` is more than `most_quarantine_ms`; lower it or raise the other");
+    }
+    settings
 }
 
 /// Names that may come once.
@@ -361,7 +436,7 @@ fn worker_selection(
     places: &mut Places,
     report: &mut Report,
 ) -> Option<WorkerSelection> {
-    let fields = field.fields(SELECTION_FIELDS, &[], report)?;
+    let fields = field.fields(SELECTION_FIELDS, report)?;
     let list = fields.get("instances");
     let complete = list.as_ref().map_or(!field.node.cut, |list| !list.node.cut);
     let items = list.map_or(Some(Vec::new()), |list| list.list(report));
@@ -386,6 +461,34 @@ fn worker_selection(
     Some(WorkerSelection { roles, instances, partitions: partitions.unwrap_or_default() })
 }
 
+/// Reports selections of a tenant's instances for partitions that are not its own.
+fn foreign_instances(config: &PolicyConfig, report: &mut Report) {
+    let Some(selection) = &config.worker_selection else { return };
+    let everywhere = std::iter::once((&selection.roles, None));
+    let rules = selection.partitions.iter().enumerate().map(|(place, rule)| (&rule.roles, Some((place, rule))));
+    for (roles, rule) in everywhere.chain(rules) {
+        for role in Role::ALL {
+            let Some(Selected::Instance(name)) = roles.get(role) else { continue };
+            let owner = selection.owners(name).find(|owner| {
+                !rule.is_some_and(|(_, rule)| {
+                    let group = rule.routing_group.as_deref().and_then(|group| config.tenant_of(group));
+                    rule.tenant.as_deref().or(group.map(|tenant| &*tenant.name)) == Some(*owner)
+                })
+            });
+            if let Some(owner) = owner {
+                let place = rule.map_or(String::new(), |(place, _)| format!(".partitions[{place}]"));
+                let line = rule.map_or(0, |(_, rule)| rule.line);
+                let message = format!(
+                    "the instance {} belongs to the tenant {owner} and serves its routing groups alone; select it in a \
+                     rule of `partitions` with `tenant: {owner}`",
+                    shown(name)
+                );
+                report.add(line, &format!("worker_selection{place}.{role}"), message);
+            }
+        }
+    }
+}
+
 fn roles(fields: &Fields<'_>, names: Option<&Names<'_>>, report: &mut Report) -> Roles {
     let mut roles = Roles::default();
     for role in Role::ALL {
@@ -408,7 +511,7 @@ fn instance<'n>(
     context: &Context<'_>,
     report: &mut Report,
 ) -> Option<Instance> {
-    let fields = item.fields(INSTANCE_FIELDS, &[], report)?;
+    let fields = item.fields(INSTANCE_FIELDS, report)?;
     let name = fields.require("name", report);
     let name = name.and_then(|field| {
         let Some(name) = field.identifier("instance name", report) else {
@@ -430,11 +533,18 @@ fn instance<'n>(
     let (parameters, parameter_lines) = parameters(item, &fields, report);
     let limits = fields.get("limits").map(|field| limits(&field, report)).unwrap_or_default();
     let on_fault = fields.get("on_fault").map(|field| on_fault(&field, report)).unwrap_or_default();
+    let tenant = fields.get("tenant").and_then(|field| {
+        let name = field.text(report)?;
+        if let Some(tenants) = context.tenants.as_ref().filter(|tenants| !tenants.has(name)) {
+            field.problem(report, tenants.unknown("tenant", name));
+        }
+        Some(name.to_owned())
+    });
     // With half of its fields it would be another instance.
     let (kind, kind_line) = kind.filter(|_| !item.node.cut)?;
     let name = name.filter(|name| !name.is_empty()).map_or_else(|| unnamed("instances", place), str::to_owned);
     let line = item.line();
-    Some(Instance { name, kind, parameters, limits, on_fault, line, kind_line, parameter_lines })
+    Some(Instance { name, kind, parameters, limits, on_fault, tenant, line, kind_line, parameter_lines })
 }
 
 /// The parameters, and the line of each.
@@ -501,7 +611,7 @@ fn pipeline(
     names: Option<&Names<'_>>,
     report: &mut Report,
 ) -> Option<InstanceKind> {
-    let fields = field.fields(&["filters", "scorers", "picker"], &[], report)?;
+    let fields = field.fields(&["filters", "scorers", "picker"], report)?;
     let filters = fields.get("filters");
     let scorers = fields.get("scorers");
     let picker = fields.get("picker");
@@ -542,7 +652,7 @@ fn pipeline(
 }
 
 fn request_classifier(field: &Field<'_>, context: &Context<'_>, report: &mut Report) -> Option<RequestClassifier> {
-    let fields = field.fields(CLASSIFIER_FIELDS, &[], report)?;
+    let fields = field.fields(CLASSIFIER_FIELDS, report)?;
     let kind = kind(field, &fields, "classifier", CLASSIFIER_KINDS, |_, _| None, context, report);
     let (parameters, parameter_lines) = parameters(field, &fields, report);
     let limits = fields.get("limits").map(|field| limits(&field, report)).unwrap_or_default();
@@ -554,6 +664,7 @@ fn request_classifier(field: &Field<'_>, context: &Context<'_>, report: &mut Rep
         parameters,
         limits,
         on_fault: OnFault::default(),
+        tenant: None,
         line: field.line(),
         kind_line,
         parameter_lines,
@@ -563,17 +674,24 @@ fn request_classifier(field: &Field<'_>, context: &Context<'_>, report: &mut Rep
 
 fn limits(field: &Field<'_>, report: &mut Report) -> LimitsPatch {
     let mut patch = LimitsPatch::default();
-    let keys: Vec<&str> = std::iter::once("profile").chain(LIMITS.iter().map(|row| row.key)).collect();
-    let Some(fields) = field.fields(&keys, &[], report) else { return patch };
-    if let Some(field) = fields.get("profile") {
+    patch.values = limit_values(field, &["profile"], report);
+    if let Some(field) = field.peek("profile") {
         patch.profile = field.word(&["compact", "engine"], Profile::from_name, report);
     }
+    patch
+}
+
+/// The keys of the table of limits; `more` are the other fields that may stand beside them.
+fn limit_values(field: &Field<'_>, more: &[&str], report: &mut Report) -> Vec<(&'static str, u64)> {
+    let keys: Vec<&str> = more.iter().copied().chain(LIMITS.iter().map(|row| row.key)).collect();
+    let Some(fields) = field.fields(&keys, report) else { return Vec::new() };
+    let mut values = Vec::new();
     for row in LIMITS {
         if let Some(value) = fields.get(row.key).and_then(|field| field.whole(1..=row.most, report)) {
-            patch.values.push((row.key, value));
+            values.push((row.key, value));
         }
     }
-    patch
+    values
 }
 
 fn on_fault(field: &Field<'_>, report: &mut Report) -> OnFault {
@@ -585,7 +703,7 @@ fn on_fault(field: &Field<'_>, report: &mut Report) -> OnFault {
         }
         return on_fault;
     }
-    let Some(fields) = field.fields(&["filter", "otherwise"], &[], report) else { return on_fault };
+    let Some(fields) = field.fields(&["filter", "otherwise"], report) else { return on_fault };
     let (filter, otherwise) = (fields.get("filter"), fields.get("otherwise"));
     if filter.is_none() && otherwise.is_none() {
         fields.lacks(report, "`on_fault` says nothing; write a word, or `filter` or `otherwise` in it");
@@ -610,7 +728,7 @@ fn partitions(
     let mut rules = Vec::new();
     let mut lines: FxHashMap<[Option<&str>; 3], usize> = FxHashMap::default();
     for item in field.list(report).unwrap_or_default() {
-        let Some(fields) = item.fields(PARTITION_FIELDS, &[], report) else { continue };
+        let Some(fields) = item.fields(PARTITION_FIELDS, report) else { continue };
         let mut selector = |key| fields.get(key).map(|field| field.text(report));
         let selectors = [selector("model"), selector("routing_group"), selector("tenant")];
         let [model, routing_group, tenant] = selectors.map(Option::flatten);

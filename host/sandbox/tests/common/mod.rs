@@ -419,6 +419,11 @@ impl Policy {
         component(&self.text())
     }
 
+    /// The component itself.
+    pub fn bytes(&self) -> Vec<u8> {
+        wat::parse_str(self.text()).unwrap()
+    }
+
     /// Loads the policy and builds a guest of it.
     pub fn slot(&self, sandbox: &Sandbox, limits: Limits) -> GuestSlot {
         slot(&sandbox.load_with(&self.artifact(), &limits).unwrap(), limits)
