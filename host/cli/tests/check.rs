@@ -355,3 +355,24 @@ fn a_file_that_is_not_there_is_named() {
     let found = problems(&output);
     assert!(found[0].starts_with("absent.yaml: "), "{found:?}");
 }
+
+#[test]
+fn what_would_change_against_a_running_file_is_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |policy: &str, more: &str| {
+        format!("{more}worker_selection:\n  aggregated: it\n  instances: [{{name: it, type: {policy}}}]\n")
+    };
+    fs::write(folder.path().join("running.yaml"), file("random", "")).unwrap();
+    let against = ["--against", "running.yaml"];
+    let said = stdout(&check(folder.path(), &file("least-loaded", "sandbox: {guests: 7}\n"), &against));
+    let lines: Vec<&str> = said.lines().skip(1).collect();
+    assert_eq!(
+        lines,
+        ["worker_selection.instances: `it` changed: policy", "sandbox: changed (holds after a restart)"],
+        "{said}"
+    );
+    let said = stdout(&check(folder.path(), &file("random", ""), &against));
+    assert!(said.ends_with("nothing changes against running.yaml\n"), "{said}");
+    let missing = check(folder.path(), &file("random", ""), &["--against", "missing.yaml"]);
+    assert!(problems(&missing)[0].starts_with("missing.yaml: "), "{missing:?}");
+}

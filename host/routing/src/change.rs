@@ -163,14 +163,10 @@ impl Router {
 fn differences(before: &Plan, after: &Plan) -> Activation {
     let default = PolicyConfig::default();
     let (old, new) = (before.config.as_ref().unwrap_or(&default), after.config.as_ref().unwrap_or(&default));
-    let sections = [
-        ("sandbox", old.sandbox != new.sandbox),
-        ("session_affinity", old.session_affinity != new.session_affinity),
-        ("policy_classes", old.profiles != new.profiles),
-    ];
+    let changes = new.changes_since(old);
     Activation {
-        needs_restart: sections.into_iter().filter_map(|(section, differs)| differs.then_some(section)).collect(),
-        classifier_changed: old.request_classifier != new.request_classifier,
+        needs_restart: changes.iter().filter(|change| change.needs_restart).map(|change| change.place).collect(),
+        classifier_changed: changes.iter().any(|change| change.place == "request_classifier"),
         ..Activation::default()
     }
 }

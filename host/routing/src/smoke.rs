@@ -35,7 +35,11 @@ pub(crate) fn select(
     let version = Version::new(instance.to_owned(), Pipeline::single(member, mode), None, String::new());
     let partition = Partition::new(PartitionKey::default(), block_size, vocabulary, version, None);
     for worker in 0..WORKERS {
-        let added = partition.upsert_worker(WorkerConfig::new(worker));
+        let added = partition.upsert_worker(WorkerConfig {
+            total_kv_blocks: Some(4_096),
+            max_num_batched_tokens: Some(8_192),
+            ..WorkerConfig::new(worker)
+        });
         added.map_err(|error| error.to_string())?;
     }
     let overlap = |device, host| {

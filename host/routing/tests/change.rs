@@ -281,7 +281,7 @@ fn what_holds_after_a_restart_only_is_named() {
     let activation = router.activate(router.load(config(&yaml)).unwrap(), 0.0).unwrap();
     assert_eq!(
         (&activation.needs_restart[..], activation.classifier_changed),
-        (&["sandbox", "session_affinity"][..], true)
+        (&["session_affinity", "sandbox"][..], true)
     );
 }
 
@@ -453,4 +453,33 @@ fn a_role_that_nothing_changes_for_goes_on() {
     let activation = router.activate(router.load(config(&selecting("first", ""))).unwrap(), 0.0).unwrap();
     assert!(activation.changed.is_empty());
     assert_eq!((decode.policy_name(), router.versions().len()), ("default".to_owned(), 1));
+}
+
+#[test]
+fn a_change_is_told_entry_by_entry() {
+    let before = "components: [{type: a, path: a.wasm}]\ntenants: [{name: t, routing_groups: [g]}]\nworker_selection:\n  \
+                  aggregated: one\n  partitions: [{model: m, decode: one}]\n  instances:\n    - {name: one, type: a}\n    \
+                  - {name: two, type: a}\n";
+    let after = "sandbox: {guests: 7, breaker: {faults: 1}}\ncomponents: [{type: a, path: b.wasm}]\n\
+                 tenants: [{name: t, routing_groups: [g], quotas: {guests: 1}}]\nworker_selection:\n  aggregated: default\n  \
+                 partitions: [{model: m, decode: default}, {tenant: t, decode: one}]\n  instances:\n    \
+                 - {name: one, type: a, parameters: {x: 1}, limits: {fuel_base: 9}}\n    - {name: three, type: a}\n";
+    let (before, after) = (config(before), config(after));
+    assert_eq!(before.changes_since(&before), []);
+    let told: Vec<String> = after.changes_since(&before).iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "components: `a` changed: path",
+            "worker_selection.instances: `two` removed",
+            "worker_selection.instances: `one` changed: parameters, limits",
+            "worker_selection.instances: `three` added",
+            "worker_selection: aggregated: `one` becomes `default`",
+            "worker_selection.partitions: for model m: decode: `one` becomes `default`",
+            "worker_selection.partitions: a rule for tenant t added",
+            "tenants: `t` changed: quotas",
+            "sandbox: other rules for failing policies",
+            "sandbox: changed (holds after a restart)",
+        ]
+    );
 }

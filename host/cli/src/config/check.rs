@@ -1,7 +1,7 @@
 //! `pointsman config check`: everything that is wrong with a router-policy file, at once.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pointsman_contract::Role;
 use pointsman_routing::config::{
@@ -28,6 +28,9 @@ pub(crate) struct Check {
     /// Registers a component as a policy type; may be repeated.
     #[arg(long, value_name = "TYPE=FILE.wasm")]
     register: Vec<Registration>,
+    /// Also prints what would change for a router that runs with this file.
+    #[arg(long, value_name = "RUNNING")]
+    against: Option<PathBuf>,
 }
 
 impl Check {
@@ -65,6 +68,20 @@ impl Check {
             found.push("a request classifier".to_owned());
         }
         output::text(&format!("{}: no problems; {}", self.file.display(), found.join(", ")))?;
+        match &self.against {
+            Some(running) => Self::compare(&reading.config, running),
+            None => Ok(()),
+        }
+    }
+
+    /// Prints what the configuration changes against that of `running`.
+    fn compare(config: &PolicyConfig, running: &Path) -> Result<(), CliError> {
+        let before = PolicyConfig::load(running).map_err(|problems| CliError::Many(problems.into_iter().collect()))?;
+        let changes = config.changes_since(&before);
+        if changes.is_empty() {
+            output::text(&format!("nothing changes against {}", running.display()))?;
+        }
+        changes.iter().try_for_each(|change| output::text(&change.to_string()))?;
         Ok(())
     }
 }

@@ -5,6 +5,7 @@
 //! reads values of a type from it, `schema` knows the fields.
 
 mod admission;
+mod diff;
 mod overrides;
 mod problem;
 mod reader;
@@ -23,6 +24,7 @@ use serde_json::Map;
 
 pub use pointsman_sandbox::Determinism;
 
+pub use diff::ConfigChange;
 pub use overrides::{DECODE_VARIABLE, GLOBAL_VARIABLE, OverrideError, Overrides, PREFILL_VARIABLE};
 pub use problem::{Problem, Problems};
 pub use reading::Reading;
@@ -493,6 +495,19 @@ impl PolicyConfig {
             .max_by_key(|(specificity, _)| *specificity)
             .map(|(_, selected)| selected);
         rule.or(selection.roles.get(key.role)).cloned().unwrap_or_default()
+    }
+
+    /// The files of the components that it names.
+    #[must_use]
+    pub fn artifact_files(&self) -> BTreeSet<PathBuf> {
+        let components = self.components.iter().map(|component| component.path.clone());
+        let selection = self.worker_selection.iter().flat_map(|selection| &selection.instances);
+        let instances = selection.chain(self.request_classifier.iter().map(|classifier| &classifier.policy));
+        let instances = instances.filter_map(|instance| match &instance.kind {
+            InstanceKind::Component(path) => Some(path.clone()),
+            InstanceKind::Type(_) | InstanceKind::Pipeline { .. } => None,
+        });
+        components.chain(instances).collect()
     }
 
     /// The tenant that a routing group belongs to.
