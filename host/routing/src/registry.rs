@@ -147,7 +147,7 @@ impl Registry {
                     router_config: *router_config,
                     parameters,
                     limits,
-                    account: None,
+                    account: account.cloned(),
                 };
                 let slot = GuestSlot::new(setup).map_err(|error| fail(error.to_string()))?;
                 Ok(Guest::Component(Box::new(slot)))

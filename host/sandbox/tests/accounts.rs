@@ -126,7 +126,7 @@ fn the_log_is_shared() {
     assert_eq!(account.usage().log_bytes, 24);
     (0..100).for_each(|_| call());
     let logged = account.usage().log_bytes;
-    assert!(logged % 12 == 0 && logged < 1_200, "messages are dropped whole: {logged}");
+    assert!(logged.is_multiple_of(12) && logged < 1_200, "messages are dropped whole: {logged}");
     account.set_quotas(Quotas::UNLIMITED);
     call();
     assert_eq!(account.usage().log_bytes, logged + 24);
