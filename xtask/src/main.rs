@@ -1,15 +1,18 @@
-//! Chores of this repository: `cargo xtask bench-report`.
+//! Chores of this repository: `cargo xtask bench-report` and `cargo xtask limits-doc`.
 
 mod bench_report;
+mod limits_doc;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask bench-report    measures, and writes the tables of docs/performance.md";
+const USAGE: &str = "usage: cargo xtask bench-report    measures, and writes the tables of docs/performance.md
+       cargo xtask limits-doc      writes the tables of docs/limits.md";
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["bench-report"] => bench_report::run(),
+        ["limits-doc"] => limits_doc::run(),
         _ => Err(USAGE.into()),
     };
     match done {

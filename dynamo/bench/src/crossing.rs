@@ -78,6 +78,7 @@ fn crossing(signals: usize, rows: usize, rounds: usize) -> Result<(Medians, u64)
         router_config: RouterConfig::default(),
         parameters: parameters(signals),
         limits: Limits::of(Profile::Compact),
+        account: None,
     })?;
     let mut guest = native::<WeightedSum>().configure(&partition(), &RouterConfig::default(), &parameters(signals))?;
     let args = arguments(slot.inputs(), rows);

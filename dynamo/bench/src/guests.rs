@@ -67,6 +67,7 @@ fn setup(policy: &Arc<CompiledPolicy>, parameters: &str) -> GuestSetup {
         router_config: RouterConfig::default(),
         parameters: parameters.to_owned(),
         limits: Limits::of(Profile::Compact),
+        account: None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use wasm_encoder::{CustomSection, Section};
 use wit_component::{ComponentEncoder, DecodedWasm};
 
 use crate::BuildError;
@@ -40,6 +41,11 @@ pub fn encode(package: &str, module: &[u8]) -> Result<Vec<u8>, BuildError> {
         .get(world)
         .is_some_and(|world| world.exports.keys().any(|key| resolve.name_world_key(key).starts_with(POLICY)));
     if exports_policy { Ok(component) } else { Err(BuildError::NotAPolicy { package: package() }) }
+}
+
+/// Adds a custom section to the end of a component.
+pub fn add_section(component: &mut Vec<u8>, name: &str, data: &[u8]) {
+    CustomSection { name: name.into(), data: data.into() }.append_to(component);
 }
 
 /// The text with every run of white space as one blank.

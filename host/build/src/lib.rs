@@ -13,7 +13,7 @@ mod error;
 
 use std::path::{Path, PathBuf};
 
-pub use component::encode;
+pub use component::{add_section, encode};
 pub use error::BuildError;
 
 /// The target that policies are compiled for.

@@ -49,6 +49,8 @@ pub(crate) enum CliError {
     UnknownBuiltIn { name: String, available: Vec<&'static str> },
     #[error("{policy} cannot start: {source}")]
     Start { policy: String, source: StartError },
+    #[error("--limit {given} {reason}")]
+    Limit { given: String, reason: String },
     #[error("cannot write to standard output: {0}")]
     Output(#[from] io::Error),
     #[error("cannot write {}: {source}", path.display())]

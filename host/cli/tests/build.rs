@@ -65,6 +65,34 @@ fn whoever_reads_the_file_while_it_is_built_anew_has_the_old_one_whole() {
 }
 
 #[test]
+fn a_policy_carries_the_limits_that_it_is_built_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.wasm");
+    let build = |limits: &[&str]| {
+        let limits = limits.iter().flat_map(|limit| ["--limit", limit]);
+        pointsman().args(["policy", "build"]).arg(crate_of("bare")).args(limits).arg("-o").arg(&path).output().unwrap()
+    };
+    stdout(&build(&["fuel_base=500000", "memory_bytes=4194304"]));
+    assert_eq!(inspect(&path, &[])["limits"], json!({"fuel_base": 500_000, "memory_bytes": 4_194_304}));
+    let text = stdout(&run([Path::new("policy"), Path::new("inspect"), &path]));
+    assert!(text.contains("Limits      fuel_base 500,000, memory_bytes 4,194,304\n"), "{text}");
+    assert_eq!(inspect(bare_policy(), &[])["limits"], json!({}));
+    for (limits, words) in [
+        (&["fuel=1"][..], "--limit fuel=1 names `fuel`, which is no limit; the limits are memory_bytes, "),
+        (&["fuel_base"], "--limit fuel_base is not KEY=VALUE"),
+        (&["fuel_base=1M"], "--limit fuel_base=1M gives fuel_base the value `1M`; give it a whole number from 1 on"),
+        (&["fuel_base=1", "fuel_base=2"], "--limit fuel_base=2 gives fuel_base twice"),
+        (&["memory_bytes=1"], "its limit memory_bytes is 1"),
+    ] {
+        let output = build(limits);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(words), "{said}");
+    }
+    assert_eq!(inspect(&path, &[])["limits"]["fuel_base"], 500_000, "what is refused is not written");
+}
+
+#[test]
 fn simd_is_added_to_the_users_own_flags() {
     let here = tempfile::tempdir().unwrap();
     fs::create_dir(here.path().join("src")).unwrap();

@@ -39,6 +39,7 @@ fn the_fields_of_the_json_come_in_the_documented_order() {
         "inputs",
         "parameters_schema",
         "imports",
+        "limits",
         "size_bytes",
         "sha256",
         "selector",
@@ -64,7 +65,9 @@ fn a_built_in_policy_is_inspected_by_name() {
     assert_eq!(found["size_bytes"], pointsman_policies::get("least-loaded").unwrap().component.len());
     assert_eq!(found["parameters_schema"]["type"], "object");
     let text = stdout(&run(["policy", "inspect", "least-loaded"]));
-    for part in [found["sha256"].as_str().unwrap(), "load.active-requests", "Imports     nothing"] {
+    for part in
+        [found["sha256"].as_str().unwrap(), "load.active-requests", "Imports     nothing", "Limits      none of"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
 }

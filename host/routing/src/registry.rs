@@ -140,9 +140,15 @@ impl Registry {
             }
             Kind::Component(artifact) => {
                 let policy = self.compile(sandbox, &artifact, &limits).map_err(fail)?;
-                let name = instance.name.clone();
-                let router_config = *router_config;
-                let setup = GuestSetup { policy, instance: name, partition, router_config, parameters, limits };
+                let setup = GuestSetup {
+                    policy,
+                    instance: instance.name.clone(),
+                    partition,
+                    router_config: *router_config,
+                    parameters,
+                    limits,
+                    account: account.cloned(),
+                };
                 let slot = GuestSlot::new(setup).map_err(|error| fail(error.to_string()))?;
                 Ok(Guest::Component(Box::new(slot)))
             }

@@ -88,7 +88,7 @@ struct Compile {
 
 /// What was taken lately; it drains evenly.
 #[derive(Debug, Default)]
-struct Bucket {
+pub(crate) struct Bucket {
     taken: f64,
     at: Option<Instant>,
 }
@@ -100,6 +100,26 @@ impl Bucket {
             let share = now.saturating_duration_since(before).as_secs_f64() / period.as_secs_f64();
             self.taken = (self.taken - capacity * share).max(0.0);
         }
+    }
+
+    /// Takes so much, if there is room for all of it.
+    pub(crate) fn take(&mut self, now: Instant, amount: f64, capacity: f64, period: Duration) -> bool {
+        self.drain(now, capacity, period);
+        let fits = self.taken + amount <= capacity;
+        if fits {
+            self.taken += amount;
+        }
+        fits
+    }
+}
+
+/// One guest's place in its tenant's account; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct TenantPlace(Arc<Account>);
+
+impl Drop for TenantPlace {
+    fn drop(&mut self) {
+        self.0.guests.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -150,14 +170,11 @@ impl Account {
         }
     }
 
-    /// Takes a guest's place; [`Self::give_guest`] gives it back.
-    pub(crate) fn take_guest(&self) -> Result<(), OverQuota> {
+    /// Takes a guest's place.
+    pub(crate) fn take_guest(self: &Arc<Self>) -> Result<TenantPlace, OverQuota> {
         let most = self.quotas().guests;
-        add(&self.guests, 1, most).map_err(|_| OverQuota::Guests(most))
-    }
-
-    pub(crate) fn give_guest(&self) {
-        self.guests.fetch_sub(1, Ordering::AcqRel);
+        add(&self.guests, 1, most).map_err(|_| OverQuota::Guests(most))?;
+        Ok(TenantPlace(Arc::clone(self)))
     }
 
     /// Takes memory for a guest; [`Self::give_memory`] gives it back.
@@ -170,19 +187,13 @@ impl Account {
         self.resident_bytes.fetch_sub(bytes, Ordering::AcqRel);
     }
 
-    /// How many of `bytes` the tenant may log now; they count as logged.
-    pub(crate) fn take_log(&self, bytes: usize) -> usize {
+    /// Whether the tenant may log a message of so many bytes now; it then counts as logged.
+    pub(crate) fn take_log(&self, bytes: usize, now: Instant) -> bool {
         let most = self.quotas().log_bytes_per_second;
-        let granted = if most == u64::MAX {
-            bytes
-        } else {
-            let mut log = locked(&self.log);
-            log.drain(Instant::now(), most as f64, Duration::from_secs(1));
-            let granted = bytes.min((most as f64 - log.taken).max(0.0) as usize);
-            log.taken += granted as f64;
-            granted
-        };
-        self.log_bytes.fetch_add(granted as u64, Ordering::AcqRel);
+        let granted = locked(&self.log).take(now, bytes as f64, most as f64, Duration::from_secs(1));
+        if granted {
+            self.log_bytes.fetch_add(bytes as u64, Ordering::AcqRel);
+        }
         granted
     }
 
@@ -214,11 +225,11 @@ mod tests {
     #[test]
     fn guests_and_memory_are_taken_up_to_the_quota_and_given_back() {
         let account = Account::new(Quotas { guests: 2, resident_bytes: 100, ..Quotas::UNLIMITED });
-        account.take_guest().unwrap();
-        account.take_guest().unwrap();
-        assert_eq!(account.take_guest(), Err(OverQuota::Guests(2)));
-        account.give_guest();
-        account.take_guest().unwrap();
+        let first = account.take_guest().unwrap();
+        let _second = account.take_guest().unwrap();
+        assert_eq!(account.take_guest().unwrap_err(), OverQuota::Guests(2));
+        drop(first);
+        let _third = account.take_guest().unwrap();
         account.take_memory(60).unwrap();
         account.take_memory(40).unwrap();
         assert_eq!(account.take_memory(1), Err(OverQuota::Resident { asked: 101, quota: 100 }));
@@ -231,10 +242,12 @@ mod tests {
     #[test]
     fn a_log_gets_one_seconds_worth_at_once() {
         let account = Account::new(Quotas { log_bytes_per_second: 10, ..Quotas::UNLIMITED });
-        assert_eq!(account.take_log(8), 8);
-        // No more than a whole second's worth can have drained since.
-        assert!(account.take_log(100) <= 10);
-        assert_eq!(Account::new(Quotas::UNLIMITED).take_log(usize::MAX), usize::MAX);
+        let now = Instant::now();
+        assert!(account.take_log(8, now));
+        assert!(!account.take_log(3, now));
+        assert!(account.take_log(2, now));
+        assert_eq!(account.usage().log_bytes, 10);
+        assert!(Account::new(Quotas::UNLIMITED).take_log(usize::MAX, now));
     }
 
     #[test]

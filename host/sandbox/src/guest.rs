@@ -10,20 +10,18 @@ use pointsman_contract::{Inputs, Manifest, Partition, RouterConfig, Selection, S
 use wasmtime::component::{ComponentExportIndex, ComponentNamedList, Instance, Lift, Lower, TypedFunc};
 use wasmtime::{Store, Trap};
 
+use crate::account::{Account, OverQuota, TenantPlace};
 use crate::classifier::ClassifierFuncs;
 use crate::engine::{EngineKind, Place};
 use crate::limiter::{Limiter, OverLimit};
 use crate::limits::Limits;
-use crate::log::Log;
+use crate::log::{Log, Source};
 use crate::outcome::{Fault, Outcome};
 use crate::policy::{CompiledPolicy, LoadError, Prepared, cannot_describe};
 use crate::records::{InputsRecord, ManifestRecord, PartitionRecord, RouterConfigRecord, SelectionRecord};
 use crate::sandbox::Sandbox;
-use crate::text::sentence;
+use crate::text::{sentence, sentence_within};
 
-/// Wall-clock bound of a start, in ticks: enough for a language engine on a busy machine. Fuel is the bound that
-/// matters.
-const START_TICKS: u64 = 10_000;
 /// Handles to resources that a guest may hold. The contract has none; language engines use some among themselves.
 const MOST_HANDLES: usize = 1_024;
 
@@ -40,8 +38,10 @@ pub struct GuestSetup {
     pub router_config: RouterConfig,
     /// The parameters, a JSON object.
     pub parameters: String,
-    /// What the guest may use.
+    /// What the guest may use; less where the policy itself declares narrower limits.
     pub limits: Limits,
+    /// The account of the tenant that the guest belongs to, if any.
+    pub account: Option<Arc<Account>>,
 }
 
 /// Why a guest could not be built. A policy's own refusal of its parameters is [`Outcome::PolicyError`], with the
@@ -58,6 +58,12 @@ pub struct StartError {
 impl StartError {
     fn new(outcome: Outcome, message: impl Into<String>) -> Self {
         Self { outcome, message: message.into() }
+    }
+}
+
+impl From<OverQuota> for StartError {
+    fn from(over: OverQuota) -> Self {
+        Self::new(Outcome::OverQuota, over.to_string())
     }
 }
 
@@ -95,6 +101,12 @@ pub(crate) struct State {
     pub(crate) log: Log,
 }
 
+impl State {
+    fn new(limits: &Limits, account: Option<Arc<Account>>, source: &Arc<Source>) -> Self {
+        Self { limiter: Limiter::new(limits, account), log: Log::new(source) }
+    }
+}
+
 /// The stages of one guest, resolved.
 #[derive(Clone, Copy)]
 pub(crate) struct StageFuncs {
@@ -114,10 +126,24 @@ pub(crate) struct Budget {
     pub(crate) deadline_name: &'static str,
 }
 
+impl Budget {
+    /// What a start may use.
+    const fn start(limits: &Limits) -> Self {
+        Self {
+            fuel: limits.start_fuel,
+            fuel_name: "start_fuel",
+            deadline_us: limits.start_deadline_us,
+            deadline_name: "start_deadline_us",
+        }
+    }
+}
+
 /// A live guest.
 struct Guest {
     store: Store<State>,
     stages: StageFuncs,
+    /// Calls since it was configured.
+    calls: u64,
 }
 
 /// Builds a guest and has it describe its policy.
@@ -129,8 +155,8 @@ pub(crate) fn describe(
 ) -> Result<Manifest, LoadError> {
     let _turn = sandbox.loading();
     let failed = |error: StartError| cannot_describe(origin, error.outcome, error.message);
-    let log = Log::new(Arc::from(origin), Arc::from("-"), limits.log_bytes);
-    let (mut store, instance) = instantiate(prepared, limits, log).map_err(failed)?;
+    let state = State::new(limits, None, &Source::new(origin, "-", limits, None));
+    let (mut store, instance) = instantiate(prepared, limits, state).map_err(failed)?;
     let mismatch = |(function, reason)| LoadError::Function { origin: origin.to_owned(), function, reason };
     // Every function's type is checked here, so that a policy that loads also starts.
     let describe: TypedFunc<(), (ManifestRecord,)> =
@@ -146,12 +172,12 @@ pub(crate) fn describe(
 }
 
 /// A fresh store and instance, with the fuel and the time of a start.
-fn instantiate(prepared: &Prepared, limits: &Limits, log: Log) -> Result<(Store<State>, Instance), StartError> {
-    let mut store = Store::new(prepared.pre.engine(), State { limiter: Limiter::new(limits), log });
+fn instantiate(prepared: &Prepared, limits: &Limits, state: State) -> Result<(Store<State>, Instance), StartError> {
+    let mut store = Store::new(prepared.pre.engine(), state);
     store.limiter(|state| &mut state.limiter);
     store.set_hostcall_fuel(usize::try_from(limits.answer_bytes).unwrap_or(usize::MAX));
     store.set_max_component_handles(MOST_HANDLES);
-    arm(&mut store, limits.start_fuel, START_TICKS.max(ticks(limits.deadline_us)));
+    arm(&mut store, Budget::start(limits));
     let instance = prepared
         .pre
         .instantiate(&mut store)
@@ -160,10 +186,10 @@ fn instantiate(prepared: &Prepared, limits: &Limits, log: Log) -> Result<(Store<
 }
 
 /// Gives a call its fuel and its time.
-fn arm(store: &mut Store<State>, fuel: u64, ticks: u64) {
+fn arm(store: &mut Store<State>, budget: Budget) {
     // Fails only where fuel is off, and then every call would end as out of fuel.
-    let _ = store.set_fuel(fuel);
-    store.set_epoch_deadline(ticks);
+    let _ = store.set_fuel(budget.fuel);
+    store.set_epoch_deadline(ticks(budget.deadline_us));
 }
 
 /// So many ticks last at least that long: the first one may be about to end.
@@ -226,12 +252,16 @@ fn outcome(error: &wasmtime::Error, otherwise: Outcome) -> Outcome {
         Some(Trap::Interrupt) => Outcome::Deadline,
         Some(_) => Outcome::Trap,
         None if error.is::<OverLimit>() => Outcome::Memory,
+        None if error.is::<OverQuota>() => Outcome::OverQuota,
         None => otherwise,
     }
 }
 
 fn explain(what: &str, outcome: Outcome, error: &wasmtime::Error, budget: Budget) -> String {
     let Budget { fuel, fuel_name, deadline_us, deadline_name } = budget;
+    if let Some(over) = error.downcast_ref::<OverQuota>() {
+        return over.to_string();
+    }
     match outcome {
         Outcome::OutOfFuel => format!("{what} used up its fuel of {fuel} ({fuel_name})"),
         Outcome::Deadline => format!("{what} ran past its deadline of {deadline_us} us ({deadline_name})"),
@@ -242,25 +272,24 @@ fn explain(what: &str, outcome: Outcome, error: &wasmtime::Error, budget: Budget
 
 fn start_error(what: &str, error: &wasmtime::Error, limits: &Limits, otherwise: Outcome) -> StartError {
     let outcome = outcome(error, otherwise);
-    let budget = Budget {
-        fuel: limits.start_fuel,
-        fuel_name: "start_fuel",
-        deadline_us: limits.deadline_us.max(START_TICKS * 1_000),
-        deadline_name: "deadline_us",
-    };
-    StartError::new(outcome, explain(what, outcome, error, budget))
+    StartError::new(outcome, explain(what, outcome, error, Budget::start(limits)))
 }
 
 impl Guest {
     /// Instantiates and configures.
-    fn start(setup: &GuestSetup, instance_name: &Arc<str>, partition: &Arc<str>) -> Result<(Self, Inputs), StartError> {
-        let span = tracing::debug_span!("configure", instance = &**instance_name, partition = &**partition);
+    fn start(setup: &GuestSetup, source: &Arc<Source>) -> Result<(Self, Inputs), StartError> {
+        let span = tracing::debug_span!("configure", instance = &*source.instance, partition = &*source.partition);
         let _entered = span.entered();
         let limits = &setup.limits;
         let not_loaded = |message: String| StartError::new(Outcome::NotLoaded, message);
+        let (length, most) = (setup.parameters.len() as u64, limits.parameter_bytes);
+        if length > most {
+            let message = format!("the parameters have {length} bytes and parameter_bytes is {most}; shorten them");
+            return Err(not_loaded(message));
+        }
         let prepared = setup.policy.prepared(limits).map_err(|error| not_loaded(error.to_string()))?;
-        let log = Log::new(Arc::clone(instance_name), Arc::clone(partition), limits.log_bytes);
-        let (mut store, instance) = instantiate(prepared, limits, log)?;
+        let state = State::new(limits, setup.account.clone(), source);
+        let (mut store, instance) = instantiate(prepared, limits, state)?;
         let mismatch = |(function, reason): Mismatch| not_loaded(format!("{function} is not the contract's: {reason}"));
         let stages = stage_funcs(&mut store, &instance, prepared).map_err(mismatch)?;
         let configure = configure_func(&mut store, &instance, prepared).map_err(mismatch)?;
@@ -268,8 +297,10 @@ impl Guest {
         let answer = configure.call(&mut store, arguments);
         store.data().log.finish();
         match answer {
-            Ok((Ok(inputs),)) => Ok((Self { store, stages }, inputs.into())),
-            Ok((Err(message),)) => Err(StartError::new(Outcome::PolicyError, sentence(&message))),
+            Ok((Ok(inputs),)) => Ok((Self { store, stages, calls: 0 }, inputs.into())),
+            Ok((Err(message),)) => {
+                Err(StartError::new(Outcome::PolicyError, sentence_within(&message, limits.error_bytes)))
+            }
             Err(error) => Err(start_error("configure", &error, limits, Outcome::BadAnswer)),
         }
     }
@@ -278,13 +309,16 @@ impl Guest {
 /// One place for a guest: owns what it is built from, and the guest while it is sound.
 pub struct GuestSlot {
     setup: GuestSetup,
-    instance: Arc<str>,
-    partition: Arc<str>,
+    source: Arc<Source>,
     inputs: Inputs,
     guest: Option<Guest>,
     fuel_used: u64,
     replaced: u64,
+    recycled: u64,
+    /// Calls of one guest.
+    most_calls: u64,
     _places: [Option<Place>; 2],
+    _tenants_place: Option<TenantPlace>,
 }
 
 impl GuestSlot {
@@ -292,15 +326,31 @@ impl GuestSlot {
     ///
     /// # Errors
     ///
-    /// A [`StartError`]: the policy refused its parameters, broke a limit or trapped, or the sandbox is full.
-    pub fn new(setup: GuestSetup) -> Result<Self, StartError> {
+    /// A [`StartError`]: the policy refused its parameters, broke a limit or trapped, the tenant is over its quota, or
+    /// the sandbox is full.
+    pub fn new(mut setup: GuestSetup) -> Result<Self, StartError> {
+        setup.limits = setup.policy.declared_limits().narrow(&setup.limits);
+        let tenants_place = setup.account.as_ref().map(Account::take_guest).transpose()?;
         let kind = EngineKind::of(&setup.limits);
         let places = setup.policy.sandbox().place(kind).map_err(|full| StartError::new(Outcome::NotLoaded, full))?;
-        let instance: Arc<str> = Arc::from(&*setup.instance);
         let Partition { model, routing_group, role, .. } = &setup.partition;
-        let partition: Arc<str> = Arc::from(format!("{model}/{routing_group}/{role}"));
-        let (guest, inputs) = Guest::start(&setup, &instance, &partition)?;
-        Ok(Self { setup, instance, partition, inputs, guest: Some(guest), fuel_used: 0, replaced: 0, _places: places })
+        let partition = format!("{model}/{routing_group}/{role}");
+        let source = Source::new(&setup.instance, &partition, &setup.limits, setup.account.clone());
+        let (guest, inputs) = Guest::start(&setup, &source)?;
+        // A classifier that forgot the requests it deferred would leave them waiting.
+        let most_calls = if setup.policy.stages().classify { u64::MAX } else { setup.limits.recycle_calls };
+        Ok(Self {
+            setup,
+            source,
+            inputs,
+            guest: Some(guest),
+            fuel_used: 0,
+            replaced: 0,
+            recycled: 0,
+            most_calls,
+            _places: places,
+            _tenants_place: tenants_place,
+        })
     }
 
     /// What the policy reads, as its `configure` answered.
@@ -315,7 +365,7 @@ impl GuestSlot {
         self.setup.policy.stages()
     }
 
-    /// What the guest is built from.
+    /// What the guest is built from, with the limits that hold.
     #[must_use]
     pub fn setup(&self) -> &GuestSetup {
         &self.setup
@@ -327,10 +377,16 @@ impl GuestSlot {
         self.fuel_used
     }
 
-    /// How many guests were built after the first.
+    /// How many guests were built in place of one that was dropped after a fault.
     #[must_use]
     pub fn replaced(&self) -> u64 {
         self.replaced
+    }
+
+    /// How many guests were built in place of a sound one that had answered `recycle_calls` calls.
+    #[must_use]
+    pub fn recycled(&self) -> u64 {
+        self.recycled
     }
 
     /// Asks the filter: an answer for each row.
@@ -378,16 +434,36 @@ impl GuestSlot {
     ///
     /// A [`StartError`]; the slot is then empty and tries again when it is next called.
     pub fn rebuild(&mut self) -> Result<(), StartError> {
-        // First, so that its memory is free for the next one.
+        self.build()?;
+        self.replaced += 1;
+        Ok(())
+    }
+
+    /// Builds the next guest. The old one goes first, also where it is sound: its memory, its slot of the pool and its
+    /// share of the tenant's quota are what the next one lives in. And one that stayed where the next does not start
+    /// would outlive its `recycle_calls` by refusing to start.
+    fn build(&mut self) -> Result<(), StartError> {
         self.guest = None;
-        let (guest, inputs) = Guest::start(&self.setup, &self.instance, &self.partition)?;
+        let (guest, inputs) = Guest::start(&self.setup, &self.source)?;
         if inputs != self.inputs {
             let message = "configure answered other inputs than when the first guest was built";
             return Err(StartError::new(Outcome::BadAnswer, message));
         }
         self.guest = Some(guest);
-        self.replaced += 1;
         Ok(())
+    }
+
+    /// Sees to it that there is a guest which may be called.
+    fn ready(&mut self) -> Result<(), StartError> {
+        match &self.guest {
+            None => self.rebuild(),
+            Some(guest) if guest.calls >= self.most_calls => {
+                self.build()?;
+                self.recycled += 1;
+                Ok(())
+            }
+            Some(_) => Ok(()),
+        }
     }
 
     /// Whether there is a guest with its state: after a fault this says whether the guest has survived it. A slot
@@ -412,7 +488,7 @@ impl GuestSlot {
     where
         (Result<R, String>,): ComponentNamedList + Lift + 'static,
     {
-        let span = tracing::trace_span!("call", stage, instance = &*self.instance, rows = args.rows);
+        let span = tracing::trace_span!("call", stage, instance = &*self.source.instance, rows = args.rows);
         let _entered = span.entered();
         let limits = &self.setup.limits;
         let budget = Budget {
@@ -443,20 +519,22 @@ impl GuestSlot {
     {
         self.fuel_used = 0;
         self.setup.policy.sandbox().ticker().watch();
-        if self.guest.is_none() {
-            self.rebuild()?;
-        }
+        self.ready()?;
         let missing = || Fault::new(Outcome::NotLoaded, format!("the policy does not export the function {function}"));
         let guest = self.guest.as_mut().ok_or_else(missing)?;
         let func = func(&guest.stages).ok_or_else(missing)?;
-        arm(&mut guest.store, budget.fuel, ticks(budget.deadline_us));
+        guest.calls += 1;
+        arm(&mut guest.store, budget);
         guest.store.data_mut().log.refill();
         let answer = func.call(&mut guest.store, params);
         self.fuel_used = budget.fuel.saturating_sub(guest.store.get_fuel().unwrap_or(0));
         guest.store.data().log.finish();
         match answer {
             Ok((Ok(answer),)) => Ok(answer),
-            Ok((Err(message),)) => Err(Fault::new(Outcome::PolicyError, sentence(&message))),
+            Ok((Err(message),)) => {
+                let message = sentence_within(&message, self.setup.limits.error_bytes);
+                Err(Fault::new(Outcome::PolicyError, message))
+            }
             Err(error) => {
                 self.guest = None;
                 let outcome = outcome(&error, Outcome::BadAnswer);
@@ -471,10 +549,11 @@ impl GuestSlot {
 impl std::fmt::Debug for GuestSlot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("GuestSlot")
-            .field("instance", &self.instance)
-            .field("partition", &self.partition)
+            .field("instance", &self.source.instance)
+            .field("partition", &self.source.partition)
             .field("live", &self.guest.is_some())
             .field("replaced", &self.replaced)
+            .field("recycled", &self.recycled)
             .finish_non_exhaustive()
     }
 }
@@ -521,6 +600,21 @@ mod tests {
         slot.setup.parameters = "{}".into();
         assert_eq!(slot.score(&args(&[0.0])).unwrap(), [0.0]);
         assert_eq!(slot.replaced(), 1);
+    }
+
+    #[test]
+    fn a_guest_that_cannot_be_recycled_goes_all_the_same() {
+        let policy = sandbox().load(&choosy().artifact(), Profile::Compact).unwrap();
+        let mut slot = slot(&policy, Limits { recycle_calls: 1, ..Limits::default() });
+        assert_eq!(slot.score(&args(&[0.0])).unwrap(), [0.0]);
+        slot.setup.parameters = "{ }".into();
+        assert_eq!(slot.score(&args(&[0.0])).unwrap_err().outcome, Outcome::PolicyError);
+        assert!(!slot.is_live());
+        slot.setup.parameters = "{}".into();
+        assert_eq!(slot.score(&args(&[0.0])).unwrap(), [0.0]);
+        assert_eq!((slot.replaced(), slot.recycled()), (1, 0), "what was lost to a fault is no recycling");
+        assert_eq!(slot.score(&args(&[0.0])).unwrap(), [0.0]);
+        assert_eq!((slot.replaced(), slot.recycled()), (1, 1));
     }
 
     #[test]

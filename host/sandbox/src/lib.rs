@@ -15,6 +15,7 @@ mod account;
 mod artifact;
 mod classifier;
 mod classifier_records;
+mod declared;
 mod engine;
 mod guest;
 mod limiter;
@@ -29,6 +30,7 @@ mod ticker;
 
 pub use account::{Account, OverQuota, Quotas, Usage};
 pub use artifact::Artifact;
+pub use declared::{DeclaredLimits, DeclaredLimitsError};
 pub use engine::{Determinism, SandboxConfig, SandboxError};
 pub use guest::{Args, GuestSetup, GuestSlot, StartError};
 pub use limits::{LIMITS, LimitRow, Limits, Profile};

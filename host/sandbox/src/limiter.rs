@@ -1,7 +1,10 @@
 //! Holds a guest to its memory and its tables.
 
+use std::sync::Arc;
+
 use wasmtime::ResourceLimiter;
 
+use crate::account::Account;
 use crate::engine::Counts;
 use crate::limits::Limits;
 
@@ -15,7 +18,7 @@ pub(crate) enum OverLimit {
     Table { asked: u64, limit: u64 },
 }
 
-/// Counts what one guest has.
+/// Counts what one guest has, on its tenant's account too, and gives that back when dropped with the guest's store.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     memory_bytes: u64,
@@ -25,17 +28,32 @@ pub(crate) struct Limiter {
     granted: u64,
     /// The part of `granted` that came last, taken back where the growth then fails.
     latest: u64,
+    account: Option<Arc<Account>>,
 }
 
 impl Limiter {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    pub(crate) fn new(limits: &Limits, account: Option<Arc<Account>>) -> Self {
         Self {
             memory_bytes: limits.memory_bytes,
             table_elements: limits.table_elements,
             counts: Counts::of(limits.profile),
             granted: 0,
             latest: 0,
+            account,
         }
+    }
+
+    fn give_back(&mut self, bytes: u64) {
+        self.granted = self.granted.saturating_sub(bytes);
+        if let Some(account) = &self.account {
+            account.give_memory(bytes);
+        }
+    }
+}
+
+impl Drop for Limiter {
+    fn drop(&mut self) {
+        self.give_back(self.granted);
     }
 }
 
@@ -47,14 +65,19 @@ impl ResourceLimiter for Limiter {
             return Err(OverLimit::Memory { asked, limit: self.memory_bytes }.into());
         }
         if maximum.is_some_and(|maximum| desired > maximum) {
+            self.latest = 0;
             return Ok(false);
+        }
+        if let Some(account) = &self.account {
+            account.take_memory(more)?;
         }
         (self.granted, self.latest) = (asked, more);
         Ok(true)
     }
 
     fn memory_grow_failed(&mut self, _: wasmtime::Error) -> wasmtime::Result<()> {
-        self.granted = self.granted.saturating_sub(std::mem::take(&mut self.latest));
+        let latest = std::mem::take(&mut self.latest);
+        self.give_back(latest);
         Ok(())
     }
 
@@ -82,9 +105,36 @@ impl ResourceLimiter for Limiter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::account::{OverQuota, Quotas};
 
     fn limiter() -> Limiter {
-        Limiter::new(&Limits { memory_bytes: 100, table_elements: 10, ..Limits::default() })
+        Limiter::new(&Limits { memory_bytes: 100, table_elements: 10, ..Limits::default() }, None)
+    }
+
+    #[test]
+    fn a_tenant_pays_for_what_its_guests_hold_and_for_no_more() {
+        let account = Account::new(Quotas { resident_bytes: 100, ..Quotas::UNLIMITED });
+        let of = |memory_bytes| {
+            let limits = Limits { memory_bytes, ..Limits::default() };
+            Limiter::new(&limits, Some(Arc::clone(&account)))
+        };
+        let held = || account.usage().resident_bytes;
+        let (mut first, mut second) = (of(60), of(1_000));
+        assert!(first.memory_growing(0, 60, None).unwrap());
+        assert!(first.memory_growing(60, 61, None).unwrap_err().is::<OverLimit>());
+        assert!(second.memory_growing(0, 40, None).unwrap());
+        let refused = second.memory_growing(40, 41, None).unwrap_err();
+        assert_eq!(refused.downcast_ref(), Some(&OverQuota::Resident { asked: 101, quota: 100 }));
+        assert_eq!(held(), 100);
+        second.memory_grow_failed(wasmtime::Error::msg("no memory")).unwrap();
+        assert_eq!(held(), 60);
+        assert!(!second.memory_growing(0, 40, Some(1)).unwrap());
+        second.memory_grow_failed(wasmtime::Error::msg("beyond its own maximum")).unwrap();
+        assert_eq!(held(), 60);
+        drop(first);
+        assert_eq!(held(), 0);
+        drop(second);
+        assert_eq!(held(), 0);
     }
 
     #[test]

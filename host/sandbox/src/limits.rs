@@ -40,13 +40,16 @@ pub struct LimitRow {
     pub most: u64,
     /// Unit and meaning.
     pub meaning: &'static str,
+    /// What follows where it fires: the name of an [`crate::Outcome`], or some words.
+    pub ends_in: &'static str,
 }
 
 macro_rules! limits {
-    ($($field:ident: $compact:expr, $engine:expr, $most:expr, $meaning:literal;)*) => {
+    ($($field:ident: $compact:expr, $engine:expr, $most:expr, $meaning:literal => $ends_in:literal;)*) => {
         /// Every limit of a guest but its profile.
         pub const LIMITS: &[LimitRow] = &[$(LimitRow {
             key: stringify!($field), compact: $compact, engine: $engine, most: $most, meaning: $meaning,
+            ends_in: $ends_in,
         },)*];
 
         /// What one guest may use.
@@ -74,6 +77,12 @@ macro_rules! limits {
                 true
             }
 
+            /// The smaller of both, limit by limit; the profile stays.
+            #[must_use]
+            pub fn narrowed_by(&self, other: &Self) -> Self {
+                Self { profile: self.profile, $($field: self.$field.min(other.$field),)* }
+            }
+
             /// The limit of that key.
             #[must_use]
             pub fn get(&self, key: &str) -> Option<u64> {
@@ -85,31 +94,45 @@ macro_rules! limits {
 
 const MIB: u64 = 1 << 20;
 
+/// As good as never: at a million calls a second it takes thirty years.
+const NEVER: u64 = 1_000_000_000_000_000;
+
 limits! {
     memory_bytes: 8 * MIB, 64 * MIB, 4096 * MIB,
-        "bytes of linear memory, all memories of the guest together";
+        "bytes of linear memory, all memories of the guest together" => "memory";
     table_elements: 1_024, 8_192, 1_000_000,
-        "elements of one table";
+        "elements of one table" => "memory";
     fuel_base: 1_000_000, 20_000_000, 1_000_000_000_000,
-        "fuel of one call, before its rows";
+        "fuel of one call, before its rows" => "out-of-fuel";
     fuel_per_row: 1_000, 100_000, 1_000_000_000,
-        "further fuel of one call for each row";
+        "further fuel of one call for each row" => "out-of-fuel";
     deadline_us: 50_000, 200_000, 60_000_000,
-        "wall-clock microseconds of one call; a backstop, counted in ticks of one millisecond";
+        "wall-clock microseconds of one call; a backstop, counted in ticks of one millisecond" => "deadline";
     start_fuel: 10_000_000, 2_000_000_000, 1_000_000_000_000,
-        "fuel to instantiate a guest and have it describe or configure itself";
+        "fuel to instantiate a guest and have it describe or configure itself" => "out-of-fuel";
+    start_deadline_us: 10_000_000, 10_000_000, 60_000_000,
+        "wall-clock microseconds of the same" => "deadline";
+    parameter_bytes: 65_536, 65_536, MIB,
+        "bytes of the parameters, as the JSON that configure is given" => "not-loaded";
     answer_bytes: MIB, MIB, 64 * MIB,
-        "bytes that one answer may make the host allocate";
+        "bytes that one answer may make the host allocate" => "bad-answer";
+    error_bytes: 512, 512, 65_536,
+        "bytes that are kept of an error that the policy answers" => "cut";
     classify_fuel: 1_000_000, 20_000_000, 1_000_000_000_000,
-        "fuel of one call of a classifier's classify";
+        "fuel of one call of a classifier's classify" => "out-of-fuel";
     event_fuel: 10_000_000, 200_000_000, 1_000_000_000_000,
-        "fuel of one call of a classifier's on-event";
+        "fuel of one call of a classifier's on-event" => "out-of-fuel";
     tick_fuel: 400_000_000, 4_000_000_000, 1_000_000_000_000,
-        "fuel of one call of a classifier's on-tick";
+        "fuel of one call of a classifier's on-tick" => "out-of-fuel";
     tick_deadline_us: 200_000, 1_000_000, 60_000_000,
-        "wall-clock microseconds of one call of a classifier's on-tick; deadline_us bounds its other calls";
+        "wall-clock microseconds of one call of a classifier's on-tick; deadline_us bounds its other calls"
+        => "deadline";
     log_bytes: 4_096, 4_096, MIB,
-        "bytes that one call may log; the rest is cut";
+        "bytes that one call may log" => "cut";
+    log_bytes_per_second: 16_384, 16_384, 64 * MIB,
+        "bytes that may be logged within a second, over all calls; at first a whole second's" => "dropped";
+    recycle_calls: NEVER, NEVER, NEVER,
+        "calls after which a guest is rebuilt before its next one; classifiers never are" => "a new guest";
 }
 
 impl Default for Limits {

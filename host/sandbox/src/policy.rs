@@ -8,6 +8,7 @@ use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, ComponentExportIndex, InstancePre, Linker};
 
 use crate::artifact::Artifact;
+use crate::declared::{DeclaredLimits, DeclaredLimitsError};
 use crate::engine::{EngineKind, SandboxError};
 use crate::guest::{self, State};
 use crate::limits::Limits;
@@ -98,6 +99,14 @@ pub enum LoadError {
         /// Every import that is not allowed.
         names: Vec<String>,
     },
+    /// The limits that the component declares for itself cannot be read.
+    #[error("{origin} cannot be loaded: its section {} {error}", DeclaredLimits::SECTION)]
+    Limits {
+        /// Where the bytes came from.
+        origin: String,
+        /// What is wrong.
+        error: DeclaredLimitsError,
+    },
     /// A function of the contract is missing or has another type.
     #[error("{origin}: {function} is not the contract's: {reason}; rebuild the policy against wit/policy.wit")]
     Function {
@@ -141,6 +150,7 @@ pub struct CompiledPolicy {
     manifest: Manifest,
     stages: Stages,
     imports: Vec<String>,
+    declared: DeclaredLimits,
     pooled: OnceLock<Prepared>,
     on_demand: OnceLock<Prepared>,
 }
@@ -186,6 +196,9 @@ impl CompiledPolicy {
     pub(crate) fn load(sandbox: &Sandbox, artifact: &Artifact, limits: &Limits) -> Result<Self, LoadError> {
         let span = tracing::debug_span!("load", origin = artifact.origin(), profile = limits.profile.as_str());
         let _entered = span.entered();
+        let declared = DeclaredLimits::of(artifact.bytes())
+            .map_err(|error| LoadError::Limits { origin: artifact.origin().to_owned(), error })?;
+        let limits = &declared.narrow(limits);
         let prepared = Prepared::new(sandbox, artifact, limits)?;
         let manifest = guest::describe(sandbox, artifact.origin(), &prepared, limits)?;
         let stages = prepared.exports.stages();
@@ -196,6 +209,7 @@ impl CompiledPolicy {
             manifest,
             stages,
             imports: prepared.imports.clone(),
+            declared,
             pooled: OnceLock::new(),
             on_demand: OnceLock::new(),
         };
@@ -225,6 +239,13 @@ impl CompiledPolicy {
     #[must_use]
     pub fn imports(&self) -> &[String] {
         &self.imports
+    }
+
+    /// The limits that the component declares for itself; its guests get the smaller of these and what they are
+    /// granted.
+    #[must_use]
+    pub fn declared_limits(&self) -> &DeclaredLimits {
+        &self.declared
     }
 
     /// SHA-256 of the component, in lower-case hexadecimal.

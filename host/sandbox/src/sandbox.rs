@@ -58,8 +58,8 @@ impl Sandbox {
     }
 
     /// Loads an artifact: checks what it is, compiles it for the engine that these limits call for, checks its contract
-    /// version, imports and exports, and has a guest with these limits describe itself. Guests with other limits may
-    /// be built of it all the same.
+    /// version, imports and exports, and has a guest describe itself, with these limits or the artifact's own where they
+    /// are narrower. Guests with other limits may be built of it all the same.
     ///
     /// # Errors
     ///
@@ -279,17 +279,19 @@ mod tests {
         let sandbox = sandbox();
         sandbox.ticker().kill();
         let clock = sandbox.clone();
-        let policy = Policy {
-            configure: format!("(call $log (i32.const 0) (i32.const 1024) (i32.const 2)) {SPIN}"),
-            ..chatty()
-        };
+        let logs = "(call $log (i32.const 0) (i32.const 1024) (i32.const 2)) (loop) (i32.const 4096)";
+        let policy = Policy { configure: logs.into(), ..chatty() };
         let policy = CompiledPolicy::load(&sandbox, &policy.artifact(), &Limits::default()).map(Arc::new).unwrap();
-        let limits = Limits { start_fuel: 1_000_000_000_000, ..Limits::default() };
-        let (error, _) = with(
-            move || (0..10_000).for_each(|_| clock.ticker().tick()),
-            || crate::GuestSlot::new(crate::common::setup(&policy, limits)).unwrap_err(),
-        );
+        let limits = Limits { start_deadline_us: 5_000, deadline_us: 1_000, ..Limits::default() };
+        let start = |ticks: u32| {
+            let clock = clock.clone();
+            let tick = move || (0..ticks).for_each(|_| clock.ticker().tick());
+            with(tick, || crate::GuestSlot::new(crate::common::setup(&policy, limits))).0
+        };
+        assert!(start(5).is_ok());
+        let error = start(6).unwrap_err();
         assert_eq!(error.outcome, Outcome::Deadline, "{error}");
+        assert_eq!(error.message, "configure ran past its deadline of 5000 us (start_deadline_us)");
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write};
 
-/// The longest sentence of a policy or of the engine that is kept, in bytes.
-pub(crate) const MOST_SENTENCE: usize = 512;
+/// The longest sentence of the engine that is kept, in bytes.
+const MOST_SENTENCE: usize = 512;
 
 /// The text cut to `most` bytes at a character's edge.
 pub(crate) fn cut(text: &str, most: usize) -> &str {
@@ -34,7 +34,12 @@ fn is_obeyed(char: char) -> bool {
 
 /// The text as one sentence of a sane length.
 pub(crate) fn sentence(text: &str) -> String {
-    let kept = cut(text, MOST_SENTENCE);
+    sentence_within(text, MOST_SENTENCE as u64)
+}
+
+/// The text as one sentence of at most so many bytes and an ellipsis.
+pub(crate) fn sentence_within(text: &str, most: u64) -> String {
+    let kept = cut(text, usize::try_from(most).unwrap_or(usize::MAX));
     let mut sentence = Printable(kept).to_string();
     if kept.len() < text.len() {
         sentence.push('…');

@@ -1,6 +1,6 @@
 //! The clock of every deadline: one thread that advances the engines' epochs, and the watch on it.
 //!
-//! The only module that reads the time. A deadline counts ticks, so a ticker that stands still disarms every deadline
+//! No deadline reads another clock. A deadline counts ticks, so a ticker that stands still disarms every deadline
 //! without a sign: hence the watch. Fuel bounds a call all the same.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

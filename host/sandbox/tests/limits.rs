@@ -1,4 +1,4 @@
-//! Every limit fires at its value and lets pass what is just within it; docs/limits.md lists them as they are.
+//! Every limit fires at its value and lets pass what is just within it.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
@@ -15,12 +15,17 @@ const TESTED: &[&str] = &[
     "fuel_per_row",
     "deadline_us", // src/sandbox.rs, where a test can tick
     "start_fuel",
+    "start_deadline_us", // src/sandbox.rs
+    "parameter_bytes",
     "answer_bytes",
-    "classify_fuel",    // tests/classifier.rs
-    "event_fuel",       // tests/classifier.rs
-    "tick_fuel",        // tests/classifier.rs
-    "tick_deadline_us", // src/sandbox.rs
-    "log_bytes",        // tests/log.rs
+    "error_bytes",
+    "classify_fuel",        // tests/classifier.rs
+    "event_fuel",           // tests/classifier.rs
+    "tick_fuel",            // tests/classifier.rs
+    "tick_deadline_us",     // src/sandbox.rs
+    "log_bytes",            // tests/log.rs
+    "log_bytes_per_second", // tests/log.rs; src/log.rs, where a test sets the clock
+    "recycle_calls",
 ];
 
 #[test]
@@ -45,6 +50,18 @@ fn limits_are_set_and_got_by_key() {
         assert_eq!(Profile::from_name(profile.as_str()), Some(profile));
     }
     assert_eq!(Profile::from_name("large"), None);
+}
+
+#[test]
+fn the_narrower_of_two_limits_holds_key_by_key() {
+    for row in LIMITS {
+        let (mut mine, mut other) = (Limits::default(), Limits::of(Profile::Engine));
+        assert!(mine.set(row.key, 5) && other.set(row.key, 4));
+        assert_eq!(mine.narrowed_by(&other).get(row.key), Some(4), "{}", row.key);
+        assert_eq!(other.narrowed_by(&mine).get(row.key), Some(4), "{}", row.key);
+        assert_eq!(mine.narrowed_by(&other).profile, Profile::Compact);
+        assert_eq!(other.narrowed_by(&mine).profile, Profile::Engine);
+    }
 }
 
 /// The outcome of one call with the number 1.
@@ -242,31 +259,64 @@ fn the_stack_is_the_engines() {
 }
 
 #[test]
-fn docs_limits_lists_every_limit_as_it_is() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/limits.md");
-    let page = std::fs::read_to_string(path).unwrap();
-    let section = page.split("\n## ").find(|section| section.starts_with("Of an instance\n")).unwrap();
-    let rows: Vec<Vec<&str>> = section
-        .lines()
-        .filter(|line| line.starts_with("| `"))
-        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
-        .collect();
-    let grouped = |number: u64| {
-        let digits = number.to_string();
-        let head = digits.len() % 3;
-        let tail = digits.as_bytes()[head..].chunks(3).map(|group| std::str::from_utf8(group).unwrap());
-        Some(&digits[..head]).filter(|head| !head.is_empty()).into_iter().chain(tail).collect::<Vec<_>>().join(",")
+fn parameter_bytes() {
+    let policy = sandbox().load(&Policy::default().artifact(), Profile::Compact).unwrap();
+    let start = |parameter_bytes| {
+        let limits = Limits { parameter_bytes, ..Limits::default() };
+        GuestSlot::new(GuestSetup { parameters: r#"{"x":1}"#.into(), ..setup(&policy, limits) })
     };
-    for (row, limit) in rows.iter().zip(LIMITS) {
-        let expected = [format!("`{}`", limit.key), grouped(limit.compact), grouped(limit.engine), grouped(limit.most)];
-        assert_eq!(row[..4], expected, "docs/limits.md");
-        assert_eq!(row[4], limit.meaning, "docs/limits.md, {}", limit.key);
-        let outcome = row[5].trim_matches('`');
-        assert!(
-            outcome == "cut" || Outcome::ALL.iter().any(|known| known.as_str() == outcome),
-            "docs/limits.md, {}: no such end: {outcome}",
-            limit.key
-        );
+    assert!(start(7).is_ok());
+    let refused = start(6).unwrap_err();
+    assert_eq!(refused.outcome, Outcome::NotLoaded);
+    assert_eq!(refused.message, "the parameters have 7 bytes and parameter_bytes is 6; shorten them");
+}
+
+#[test]
+fn error_bytes() {
+    let error = "(return (call $error (i32.const 1024) (i32.const 12)))";
+    let call = |error_bytes| {
+        let mut slot = Policy::hostile(error).slot(&sandbox(), Limits { error_bytes, ..Limits::default() });
+        let fault = slot.score(&args(&[1.0])).unwrap_err();
+        assert_eq!(fault.outcome, Outcome::PolicyError);
+        assert!(slot.is_live(), "an error keeps the guest, however long it is");
+        fault.message
+    };
+    assert_eq!(call(12), "no such luck");
+    assert_eq!(call(11), "no such luc…");
+    let policy = Policy { configure: error.into(), ..Policy::default() }.artifact();
+    let policy = sandbox().load(&policy, Profile::Compact).unwrap();
+    let start = |error_bytes| {
+        let refused = GuestSlot::new(setup(&policy, Limits { error_bytes, ..Limits::default() })).unwrap_err();
+        assert_eq!(refused.outcome, Outcome::PolicyError);
+        refused.message
+    };
+    assert_eq!(start(12), "no such luck");
+    assert_eq!(start(11), "no such luc…");
+}
+
+#[test]
+fn recycle_calls() {
+    // Answers how often it was called.
+    let counter = Policy {
+        core: "(global $calls (mut f64) (f64.const 0))".into(),
+        ..Policy::scorer(
+            "(global.set $calls (f64.add (global.get $calls) (f64.const 1)))
+             (f64.store (local.get $numbers) (global.get $calls))
+             (call $list (local.get $numbers) (local.get $count))",
+        )
+    };
+    let mut slot = counter.slot(&sandbox(), Limits { recycle_calls: 3, ..Limits::default() });
+    let calls: Vec<f64> = (0..7).map(|_| slot.score(&args(&[0.0])).unwrap()[0]).collect();
+    assert_eq!(calls, [1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 1.0]);
+    assert_eq!((slot.recycled(), slot.replaced()), (2, 0));
+}
+
+#[test]
+fn a_classifier_is_never_recycled_since_it_alone_knows_what_it_deferred() {
+    let policy = Policy::classifier(common::Classifier::default());
+    let mut slot = policy.slot(&sandbox(), Limits { recycle_calls: 1, ..Limits::default() });
+    for ticket in 0..3 {
+        assert_eq!(slot.classify(ticket, &Args::default()).unwrap(), None);
     }
-    assert_eq!(rows.len(), LIMITS.len(), "docs/limits.md has one row for each limit");
+    assert_eq!((slot.recycled(), slot.replaced()), (0, 0));
 }

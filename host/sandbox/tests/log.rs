@@ -68,17 +68,21 @@ type Messages = Vec<(Level, String)>;
 fn logged(slot: &mut GuestSlot, numbers: &[f64]) -> (Result<Vec<f64>, Fault>, Messages) {
     let collect = Collect::default();
     let answer = tracing::subscriber::with_default(collect.clone(), || slot.score(&args(numbers)));
+    (answer, policys(&collect))
+}
+
+/// The policies' events: level and message.
+fn policys(collect: &Collect) -> Messages {
     let events = collect.events.lock().unwrap();
     let policys = events.iter().filter(|(_, target, _)| target == "pointsman::policy");
-    let messages = policys
+    policys
         .map(|(level, _, fields)| {
             let field = |name: &str| fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.clone());
             assert_eq!(field("instance").as_deref(), Some("mine"));
             assert_eq!(field("partition").as_deref(), Some("llama/blue/decode"));
             (*level, field("message").unwrap())
         })
-        .collect();
-    (answer, messages)
+        .collect()
 }
 
 /// Logs what the numbers say: level, address and length, three at a time.
@@ -151,6 +155,62 @@ fn log_bytes() {
     let (answer, messages) = logged(&mut slot(0), &[2.0, 1024.0, 12.0]);
     assert!(answer.is_ok());
     assert_eq!(messages, [cut(0)]);
+}
+
+#[test]
+fn log_bytes_per_second() {
+    let dropped = |messages: &Messages| {
+        messages
+            .iter()
+            .filter(|(level, _)| *level == Level::WARN)
+            .map(|(_, message)| {
+                let (count, rest) = message.split_once(' ').unwrap();
+                assert_eq!(rest, "messages of the policy exceeded log_bytes_per_second = 120 and were dropped");
+                count.parse::<usize>().unwrap()
+            })
+            .collect::<Vec<_>>()
+    };
+    let say = [2.0, 1024.0, 12.0];
+    let run = |calls: usize| {
+        let collect = Collect::default();
+        tracing::subscriber::with_default(collect.clone(), || {
+            let mut slot = logger().slot(&sandbox(), Limits { log_bytes_per_second: 120, ..Limits::default() });
+            (0..calls).for_each(|_| assert!(slot.score(&args(&say)).is_ok()));
+        });
+        policys(&collect)
+    };
+    assert_eq!(run(10), vec![(Level::INFO, "no such luck".to_owned()); 10]);
+    // A hundred seconds' worth.
+    let messages = run(1_000);
+    let (dropped, written) = (dropped(&messages), messages.iter().filter(|(level, _)| *level == Level::INFO).count());
+    assert!(dropped.len() >= 2, "at once, and what was left at the end: {dropped:?}");
+    assert_eq!(dropped[0], 1);
+    assert_eq!(written + dropped.iter().sum::<usize>(), 1_000, "each is written or counted");
+}
+
+#[test]
+fn a_replaced_guest_has_no_second_budget() {
+    let body = "(call $log (i32.const 2) (i32.const 1024) (i32.const 12)) unreachable";
+    let policy = Policy { imports_log: true, ..Policy::hostile(body) };
+    let mut slot = policy.slot(&sandbox(), Limits { log_bytes_per_second: 12, ..Limits::default() });
+    let written: usize = (0..100)
+        .map(|_| {
+            let (answer, messages) = logged(&mut slot, &[1.0]);
+            assert_eq!(answer.unwrap_err().outcome, Outcome::Trap);
+            messages.iter().filter(|(level, _)| *level == Level::INFO).count()
+        })
+        .sum();
+    assert!((1..50).contains(&written), "{written}");
+}
+
+#[test]
+fn an_empty_message_counts_too() {
+    let body = "(loop $again (call $log (i32.const 2) (i32.const 0) (i32.const 0)) (br $again))";
+    let policy = Policy { imports_log: true, ..Policy::hostile(body) };
+    let mut slot = policy.slot(&sandbox(), Limits { log_bytes: 3, ..Limits::default() });
+    let (_, messages) = logged(&mut slot, &[1.0]);
+    assert_eq!(messages.iter().filter(|(_, message)| message.is_empty()).count(), 3);
+    assert_eq!(messages.len(), 4, "and what was lost");
 }
 
 #[test]

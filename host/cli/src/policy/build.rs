@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pointsman_sandbox::{Artifact, Profile};
+use pointsman_sandbox::{Artifact, DeclaredLimits, Profile};
 
 use super::{small_sandbox, stage_names};
 use crate::error::CliError;
@@ -21,15 +21,25 @@ pub(crate) struct Build {
     /// The component to write; the package's name with `.wasm`, in the current folder, unless given.
     #[arg(short, long, value_name = "FILE.wasm")]
     output: Option<PathBuf>,
+    /// A limit that the policy declares for itself, a key of docs/limits.md: wherever it runs, its guests get the
+    /// smaller of this and what they are granted. May be given repeatedly.
+    #[arg(long = "limit", value_name = "KEY=VALUE")]
+    limits: Vec<String>,
 }
 
 impl Build {
     pub(crate) fn run(self) -> Result<(), CliError> {
+        let declared = declared(&self.limits)?;
         for built in pointsman_build::Build::package(self.dir).run()? {
+            let mut component = built.component;
+            if !declared.is_empty() {
+                let text = declared.to_string();
+                pointsman_build::add_section(&mut component, DeclaredLimits::SECTION, text.as_bytes());
+            }
             let path = self.output.clone().unwrap_or_else(|| format!("{}.wasm", built.package).into());
-            let artifact = Artifact::from_bytes(built.package, built.component.as_slice());
+            let artifact = Artifact::from_bytes(built.package, component.as_slice());
             let policy = small_sandbox()?.load(&artifact, Profile::default())?;
-            write_whole(&path, &built.component).map_err(|source| CliError::Write { path: path.clone(), source })?;
+            write_whole(&path, &component).map_err(|source| CliError::Write { path: path.clone(), source })?;
             let manifest = policy.manifest();
             output::text(&format!(
                 "{}: policy {} {}, stages {}, {} bytes, sha256:{}",
@@ -43,6 +53,16 @@ impl Build {
         }
         Ok(())
     }
+}
+
+fn declared(limits: &[String]) -> Result<DeclaredLimits, CliError> {
+    let mut declared = DeclaredLimits::default();
+    for given in limits {
+        let refused = |reason: String| CliError::Limit { given: given.clone(), reason };
+        let (key, value) = given.split_once('=').ok_or_else(|| refused("is not KEY=VALUE".to_owned()))?;
+        declared.declare(key, value).map_err(|error| refused(error.to_string()))?;
+    }
+    Ok(declared)
 }
 
 /// Writes beside the path and renames, so that whoever reads the path meanwhile finds the old file or the new one whole.

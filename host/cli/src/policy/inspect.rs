@@ -6,7 +6,7 @@ use pointsman_contract::{Inputs, Partition, Reads, Role, RouterConfig};
 use pointsman_routing::DEFAULT;
 use pointsman_sandbox::{CompiledPolicy, GuestSetup, GuestSlot, Limits, Outcome};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{small_sandbox, stage_names};
 use crate::error::CliError;
@@ -48,6 +48,7 @@ impl Inspect {
             router_config: RouterConfig::default(),
             parameters: Value::Object(given.clone().unwrap_or_default()).to_string(),
             limits,
+            account: None,
         };
         let inputs = match GuestSlot::new(setup) {
             Ok(guest) => Ok(guest.inputs().clone()),
@@ -71,6 +72,8 @@ struct Found<'a> {
     inputs: Option<FoundInputs<'a>>,
     parameters_schema: Value,
     imports: &'a [String],
+    /// What the policy declares for itself.
+    limits: Map<String, Value>,
     size_bytes: usize,
     sha256: String,
     /// Whether the stages also run in one crossing.
@@ -125,6 +128,7 @@ impl<'a> Found<'a> {
             }),
             parameters_schema: serde_json::from_str(schema).unwrap_or_else(|_| Value::from(schema.as_str())),
             imports: policy.imports(),
+            limits: policy.declared_limits().iter().map(|(key, value)| (key.to_owned(), value.into())).collect(),
             size_bytes: policy.size_bytes(),
             sha256: policy.sha256_hex(),
             selector: policy.stages().select,
@@ -162,6 +166,9 @@ fn as_text(policy: &CompiledPolicy, inputs: &Result<Inputs, String>) -> String {
     parameter_lines(&manifest.parameters_schema, &mut line);
     let imports = policy.imports();
     line("Imports", &if imports.is_empty() { "nothing".to_owned() } else { imports.join(", ") });
+    let limits: Vec<_> =
+        policy.declared_limits().iter().map(|(key, value)| format!("{key} {}", output::grouped(value))).collect();
+    line("Limits", &if limits.is_empty() { "none of its own".to_owned() } else { limits.join(", ") });
     line("Size", &format!("{} bytes", output::grouped(policy.size_bytes() as u64)));
     line("SHA-256", &policy.sha256_hex());
     out

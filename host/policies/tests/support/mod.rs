@@ -27,6 +27,7 @@ pub(crate) fn slot(name: &str, parameters: &str) -> GuestSlot {
         router_config: RouterConfig::default(),
         parameters: parameters.to_owned(),
         limits: Limits::default(),
+        account: None,
     })
     .unwrap()
 }

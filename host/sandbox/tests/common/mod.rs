@@ -456,6 +456,7 @@ pub fn setup(policy: &Arc<CompiledPolicy>, limits: Limits) -> GuestSetup {
         router_config: RouterConfig::default(),
         parameters: "{}".into(),
         limits,
+        account: None,
     }
 }
 
