@@ -1,0 +1,5 @@
+;; attack: Uses atomic instructions, which no policy needs.
+;; expect: load -> invalid
+
+;; in core:
+(func (drop (i32.atomic.load (i32.const 0))))

@@ -1,0 +1,5 @@
+;; attack: Uses types that refer to each other, which no policy needs.
+;; expect: load -> invalid
+
+;; in core:
+(rec (type (func)) (type (func)))

@@ -1,0 +1,5 @@
+;; attack: Uses memories with 64-bit addresses, which no policy needs.
+;; expect: load -> invalid
+
+;; in core:
+(memory i64 1)
