@@ -2,5 +2,5 @@
 ;; expect: score -> bad-answer
 
 ;; in realloc:
-(if (i32.eq (local.get $align) (i32.const 8)) (then (return (i32.const 3))))
+(if (i32.eq (local.get $size) (i32.const 24)) (then (return (i32.const 3))))
 (call $bump (local.get $align) (local.get $size))

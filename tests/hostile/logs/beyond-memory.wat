@@ -1,5 +1,5 @@
 ;; attack: Logs a message that lies beyond its memory.
-;; expect: BEYOND
+;; expect: score -> bad-answer
 ;; imports: log
 
 ;; in score:

@@ -1,5 +1,5 @@
-;; attack: Logs 4 MB at once: it is cut.
-;; expect: LARGE
+;; attack: Logs 4 MB at once, more than the host would hold of anything.
+;; expect: score -> bad-answer
 ;; memory: 100
 ;; imports: log
 

@@ -1,5 +1,5 @@
 ;; attack: Logs at a level that does not exist.
-;; expect: LEVEL
+;; expect: score -> bad-answer
 ;; imports: log
 
 ;; in score:

@@ -5,5 +5,5 @@
 (func $deep (call $deep))
 
 ;; in realloc:
-(if (i32.eq (local.get $align) (i32.const 8)) (then (call $deep)))
+(if (i32.eq (local.get $size) (i32.const 24)) (then (call $deep)))
 (call $bump (local.get $align) (local.get $size))

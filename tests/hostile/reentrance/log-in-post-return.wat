@@ -1,5 +1,5 @@
 ;; attack: Calls the host while it cleans up.
-;; expect: POST
+;; expect: score -> trap
 ;; imports: log
 
 ;; in core:

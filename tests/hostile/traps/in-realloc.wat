@@ -2,5 +2,5 @@
 ;; expect: score -> trap
 
 ;; in realloc:
-(if (i32.eq (local.get $align) (i32.const 8)) (then unreachable))
+(if (i32.eq (local.get $size) (i32.const 24)) (then unreachable))
 (call $bump (local.get $align) (local.get $size))
