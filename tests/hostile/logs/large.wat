@@ -1,4 +1,4 @@
-;; attack: Logs 4 MB at once, more than the host would hold of anything.
+;; attack: Logs 4 MB at once: more than one answer may make the host read.
 ;; expect: score -> bad-answer
 ;; memory: 100
 ;; imports: log

@@ -1,5 +1,6 @@
 ;; attack: Uses exceptions, which no policy needs.
 ;; expect: load -> invalid
+;; proposal: EXCEPTIONS
 
 ;; in core:
 (tag $t)

@@ -1,5 +1,6 @@
 ;; attack: Uses typed references to functions, which no policy needs.
 ;; expect: load -> invalid
+;; proposal: FUNCTION_REFERENCES
 
 ;; in core:
 (type $f (func))

@@ -1,5 +1,6 @@
 ;; attack: Uses function subtyping, which ends an engine that leaves it on but has no collector, which no policy needs.
 ;; expect: load -> invalid
+;; proposal: GC
 
 ;; in core:
 (type $a (sub (func)))

@@ -1,5 +1,6 @@
 ;; attack: Uses continuations, which no policy needs.
 ;; expect: load -> invalid
+;; proposal: STACK_SWITCHING
 
 ;; in core:
 (type $f (func))

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use pointsman_routing::config::LimitsPatch;
 use pointsman_sandbox::{LIMITS, Profile};
+use wasmparser::WasmFeatures;
 
 use crate::common::{Classifier, Policy};
 
@@ -20,6 +21,8 @@ pub(crate) struct Case {
     /// The worker that a good decision chooses.
     pub(crate) worker: Option<u64>,
     pub(crate) classifies: bool,
+    /// The feature of WebAssembly that it must not use.
+    pub(crate) proposal: Option<WasmFeatures>,
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -116,6 +119,8 @@ impl Case {
         let calls = parts.header("calls").map_or(Ok(1), number)?;
         let worker = parts.header("worker").map(number).transpose()?.map(u64::from);
         let limits = parts.header("limits").map_or(Ok(LimitsPatch::default()), |text| limits(&text))?;
+        let proposal = |name: String| WasmFeatures::from_name(&name).ok_or(format!("`{name}` is no proposal"));
+        let proposal = parts.header("proposal").map(proposal).transpose()?;
         let damage = parts.header("bytes");
         let (text, classifies) = match parts.section("file") {
             Some(text) => (text, false),
@@ -126,7 +131,7 @@ impl Case {
         };
         parts.finish()?;
         let bytes = damaged(text, damage.as_deref())?;
-        Ok(Self { name, expect: Ending::new(place, what), limits, calls, worker, classifies, bytes })
+        Ok(Self { name, expect: Ending::new(place, what), limits, calls, worker, classifies, proposal, bytes })
     }
 }
 

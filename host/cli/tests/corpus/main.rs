@@ -21,6 +21,7 @@ use pointsman_routing::{
     RouterError, Stage, WorkerConfig, WorkerKey,
 };
 use pointsman_sandbox::*;
+use wasmparser::{Validator, WasmFeatures};
 
 /// Cases that the structural check and the compiler's own process have to refuse; until they are there, each would
 /// compile in this process.
@@ -63,6 +64,12 @@ const GUESTS: u32 = 6;
 /// Active requests of the workers 1, 2 and 3; the fallback takes the last.
 const LOADS: [f64; 3] = [3.0, 2.0, 1.0];
 const FALLBACK: u64 = 3;
+
+/// Features of WebAssembly that policies may use. Multi-memory is among them for wasmtime's own adapters alone.
+const POLICIES_MAY_USE: WasmFeatures = WasmFeatures::WASM2
+    .union(WasmFeatures::EXTENDED_CONST)
+    .union(WasmFeatures::MULTI_MEMORY)
+    .union(WasmFeatures::COMPONENT_MODEL);
 
 fn corpus() -> (PathBuf, Vec<PathBuf>) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/hostile");
@@ -111,6 +118,28 @@ fn every_attack_ends_as_its_file_says_and_no_neighbour_notices() {
     }
     assert!(problems.is_empty(), "{} of {run} cases:\n{}", problems.len(), problems.join("\n"));
     assert!(run >= 60 || !only.is_empty(), "only {run} cases");
+}
+
+/// A file that is refused for a slip of its author's would prove nothing.
+#[test]
+fn every_proposal_has_a_case_that_is_refused_for_that_proposal_alone() {
+    let (folder, paths) = corpus();
+    let (mut refused, mut problems) = (WasmFeatures::empty(), Vec::new());
+    let valid = |features, bytes: &[u8]| Validator::new_with_features(features).validate_all(bytes).map(drop);
+    for case in paths.iter().filter_map(|path| Case::read(&folder, path).ok()) {
+        let Some(proposal) = case.proposal else { continue };
+        if let Err(error) = valid(WasmFeatures::all(), &case.bytes) {
+            problems.push(format!("{}: is invalid in itself: {error}", case.name));
+        }
+        if valid(WasmFeatures::all() - proposal, &case.bytes).is_ok() {
+            problems.push(format!("{}: is valid without its proposal", case.name));
+        }
+        refused |= proposal;
+    }
+    for (name, _) in (WasmFeatures::all() - POLICIES_MAY_USE - refused).iter_names() {
+        problems.push(format!("{name}: no case shows that it is refused"));
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
 fn mib(bytes: u64) -> f64 {
