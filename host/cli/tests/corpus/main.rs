@@ -88,6 +88,9 @@ fn every_attack_ends_as_its_file_says_and_no_neighbour_notices() {
     let mut neighbour = Neighbour::new(&sandbox, &Case::read(&folder, &folder.join("neighbour.wat")).unwrap());
     let only = std::env::var("POINTSMAN_HOSTILE").unwrap_or_default();
     let (mut run, mut problems) = (0, Vec::new());
+    for name in NEEDS_GATE {
+        assert!(folder.join(name).with_extension("wat").is_file(), "there is no {name}");
+    }
     for path in paths {
         let case = match Case::read(&folder, &path) {
             Ok(case) if case.name.contains(&only) => case,
