@@ -1,0 +1,6 @@
+;; attack: Components within components, 90 deep.
+;; expect: load -> structure
+
+;; in component:
+;; repeat 90: (component
+;; repeat 90: )

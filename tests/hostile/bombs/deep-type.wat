@@ -1,0 +1,6 @@
+;; attack: A list of lists, 2,000 deep.
+;; expect: load -> structure
+
+;; in component:
+(type $t0 (list u8))
+;; repeat 2000: (type $t# (list $t#-1))

@@ -1,0 +1,5 @@
+;; attack: 2,000 components within the component.
+;; expect: load -> structure
+
+;; in component:
+;; repeat 2000: (component)

@@ -1,0 +1,6 @@
+;; attack: 50,000 element segments.
+;; expect: load -> structure
+
+;; in core:
+(table $t 1 funcref)
+;; repeat 50000: (elem (table $t) (i32.const 0) func $bump)

@@ -1,0 +1,5 @@
+;; attack: 40,000 functions of one instruction.
+;; expect: load -> structure
+
+;; in core:
+;; repeat 40000: (func)

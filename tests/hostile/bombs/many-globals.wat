@@ -1,0 +1,5 @@
+;; attack: 50,000 globals.
+;; expect: load -> structure
+
+;; in core:
+;; repeat 50000: (global i32 (i32.const #))

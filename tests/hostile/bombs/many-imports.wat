@@ -1,0 +1,5 @@
+;; attack: 5,000 imports of types alone, each of which is allowed.
+;; expect: load -> structure
+
+;; in component:
+;; repeat 5000: (import "i#" (instance))

@@ -1,0 +1,7 @@
+;; attack: A function with 49,000 locals.
+;; expect: load -> structure
+
+;; in core:
+(func (export "bomb")
+;; repeat 49000: (local i64)
+)

@@ -1,0 +1,5 @@
+;; attack: 2,000 core modules within the component.
+;; expect: load -> structure
+
+;; in component:
+;; repeat 2000: (core module)

@@ -1,0 +1,5 @@
+;; attack: 20,000 function types.
+;; expect: load -> structure
+
+;; in core:
+;; repeat 20000: (type (func))

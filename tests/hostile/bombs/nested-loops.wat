@@ -1,0 +1,9 @@
+;; attack: 3,000 loops, one in the other, and 300 locals: 50 kB that take a compiler minutes.
+;; expect: load -> structure
+
+;; in core:
+(func (export "bomb")
+;; repeat 300: (local i32)
+;; repeat 3000: loop
+;; repeat 3000: end
+)

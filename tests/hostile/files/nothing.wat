@@ -1,0 +1,3 @@
+;; attack: No bytes at all.
+;; expect: load -> not-wasm
+;; bytes: cut 0

@@ -1,0 +1,3 @@
+;; attack: Machine code of a good policy: running it would be running anything.
+;; expect: load -> precompiled
+;; bytes: precompiled

@@ -1,0 +1,3 @@
+;; attack: A good policy in the text format.
+;; expect: load -> text
+;; bytes: text

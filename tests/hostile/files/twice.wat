@@ -1,0 +1,3 @@
+;; attack: A good policy and the same once more, in one file.
+;; expect: load -> invalid
+;; bytes: twice

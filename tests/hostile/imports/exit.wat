@@ -1,0 +1,5 @@
+;; attack: Imports the end of the process.
+;; expect: load -> imports
+
+;; in component:
+(import "wasi:cli/exit@0.2.0" (instance (export "exit" (func (param "status" u8)))))

@@ -1,0 +1,5 @@
+;; attack: Imports waiting.
+;; expect: load -> imports
+
+;; in component:
+(import "wasi:io/poll@0.2.0" (instance (export "poll" (func (param "in" (list u32))))))

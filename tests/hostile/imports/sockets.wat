@@ -1,0 +1,5 @@
+;; attack: Imports network sockets.
+;; expect: load -> imports
+
+;; in component:
+(import "wasi:sockets/tcp@0.2.0" (instance (export "connect" (func (param "port" u16)))))

@@ -1,0 +1,5 @@
+;; attack: `configure` never returns.
+;; expect: configure -> out-of-fuel
+
+;; in configure:
+(loop $again (br $again)) (unreachable)

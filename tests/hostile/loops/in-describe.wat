@@ -1,0 +1,5 @@
+;; attack: `describe` never returns.
+;; expect: describe -> out-of-fuel
+
+;; in describe:
+(loop $again (br $again)) (unreachable)

@@ -1,0 +1,5 @@
+;; attack: `on-tick` never returns.
+;; expect: on-tick -> out-of-fuel
+
+;; in on-tick:
+(loop $again (br $again)) (unreachable)

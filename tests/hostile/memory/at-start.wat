@@ -1,0 +1,6 @@
+;; attack: Grows its memory in the start function.
+;; expect: describe -> memory
+
+;; in core:
+(func $start (drop (memory.grow (i32.const 1000))))
+(start $start)

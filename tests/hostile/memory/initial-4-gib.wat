@@ -1,0 +1,3 @@
+;; attack: Declares 65,536 pages.
+;; expect: load -> structure
+;; memory: 65536

@@ -1,0 +1,5 @@
+;; attack: A second memory, of which the limits know nothing.
+;; expect: load -> structure
+
+;; in core:
+(memory 1)

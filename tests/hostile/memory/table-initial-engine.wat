@@ -1,0 +1,6 @@
+;; attack: Declares a table of 100,000 elements in the roomier profile.
+;; expect: describe -> memory
+;; limits: profile=engine
+
+;; in core:
+(table 100000 funcref)

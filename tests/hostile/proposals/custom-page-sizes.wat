@@ -1,0 +1,6 @@
+;; attack: Uses pages of one byte, which no policy needs.
+;; expect: load -> invalid
+;; proposal: CUSTOM_PAGE_SIZES
+
+;; in core:
+(memory 1 (pagesize 1))

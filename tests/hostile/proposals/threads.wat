@@ -1,0 +1,6 @@
+;; attack: Uses shared memories, which no policy needs.
+;; expect: load -> invalid
+;; proposal: THREADS
+
+;; in core:
+(memory 1 1 shared)

@@ -1,0 +1,7 @@
+;; attack: Uses values between components, which no policy needs.
+;; expect: load -> invalid
+;; proposal: CM_VALUES
+
+;; in component:
+(import "v" (value $v u32))
+(export "w" (value $v))

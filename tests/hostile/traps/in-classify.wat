@@ -1,0 +1,5 @@
+;; attack: `classify` traps.
+;; expect: classify -> trap
+
+;; in classify:
+unreachable

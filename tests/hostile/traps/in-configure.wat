@@ -1,0 +1,5 @@
+;; attack: `configure` traps.
+;; expect: configure -> trap
+
+;; in configure:
+unreachable

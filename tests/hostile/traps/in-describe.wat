@@ -1,0 +1,5 @@
+;; attack: `describe` traps.
+;; expect: describe -> trap
+
+;; in describe:
+unreachable

@@ -1,0 +1,5 @@
+;; attack: `keep` traps.
+;; expect: keep -> trap
+
+;; in keep:
+unreachable

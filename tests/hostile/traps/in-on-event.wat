@@ -1,0 +1,5 @@
+;; attack: `on-event` traps.
+;; expect: on-event -> trap
+
+;; in on-event:
+unreachable

@@ -1,0 +1,5 @@
+;; attack: `on-tick` traps.
+;; expect: on-tick -> trap
+
+;; in on-tick:
+unreachable

@@ -1,0 +1,5 @@
+;; attack: `pick` traps.
+;; expect: pick -> trap
+
+;; in pick:
+unreachable

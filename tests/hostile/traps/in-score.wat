@@ -1,0 +1,5 @@
+;; attack: `score` traps.
+;; expect: score -> trap
+
+;; in score:
+unreachable

@@ -1,0 +1,5 @@
+;; attack: `select` traps.
+;; expect: select -> trap
+
+;; in select:
+unreachable

@@ -1,0 +1,3 @@
+;; attack: Speaks version 0.0.9 of the contract.
+;; expect: load -> version
+;; version: 0.0.9
