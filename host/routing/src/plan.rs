@@ -9,7 +9,7 @@ use pointsman_sdk::native;
 use rustc_hash::FxHashSet;
 
 use crate::admission::{HostedClassifier, Workers};
-use crate::breaker::Breakers;
+use crate::breaker::{BreakerSettings, Breakers};
 use crate::config::{
     Instance, InstanceKind, OnFault, Overrides, PartitionKeyRef, PolicyConfig, Selected, Tenant, WorkerSelection,
 };
@@ -37,6 +37,8 @@ pub(crate) struct Fixed {
     pub(crate) sandbox: Sandbox,
     pub(crate) vocabulary: Arc<Vocabulary>,
     pub(crate) admission: Option<AdmissionSettings>,
+    pub(crate) smoke: Option<bool>,
+    pub(crate) breaker: Option<BreakerSettings>,
     pub(crate) breakers: Breakers,
     /// Every tenant that there ever was: what it has used stays.
     pub(crate) tenants: Mutex<BTreeMap<String, Arc<TenantState>>>,
@@ -201,8 +203,9 @@ impl Plan {
         Ok(format!("{name} {kind:?} {digest} {parameters} {limits:?} {on_fault:?} {tenant:?} {grants:?}"))
     }
 
-    fn breaker_settings(&self) -> crate::config::BreakerSettings {
-        self.config.as_ref().map(|config| config.sandbox.breaker).unwrap_or_default()
+    fn breaker_settings(&self) -> BreakerSettings {
+        let said = || self.config.as_ref().map(|config| config.sandbox.breaker);
+        self.fixed.breaker.or_else(said).unwrap_or_default()
     }
 
     /// The tenant that an instance belongs to.
@@ -322,7 +325,8 @@ impl Plan {
     ) -> Result<(), RouterError> {
         let name = format!("{stage} {}", self.fingerprint_of(instance)?);
         let smoked = || self.fixed.smoked.lock().unwrap_or_else(PoisonError::into_inner);
-        let wanted = self.config.as_ref().is_none_or(|config| config.sandbox.smoke);
+        let said = || self.config.as_ref().is_none_or(|config| config.sandbox.smoke);
+        let wanted = self.fixed.smoke.unwrap_or_else(said);
         if !wanted || !self.registry.is_component(instance) || smoked().contains(&name) {
             return Ok(());
         }

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use sha2::{Digest, Sha256};
 
 use crate::admission::{AdmissionController, AdmissionSetup, HostedClassifier, QueuedRequest, Workers};
-use crate::breaker::Breakers;
+use crate::breaker::{BreakerSettings, Breakers};
 use crate::change::Current;
 use crate::config::{Instance, InstanceKind, LimitsPatch, OnFault, Overrides, PolicyConfig};
 use crate::error::RouterError;
@@ -163,6 +163,8 @@ pub struct RouterBuilder {
     sandbox: Option<Sandbox>,
     vocabulary: Vocabulary,
     admission: Option<AdmissionSettings>,
+    smoke: Option<bool>,
+    breaker: Option<BreakerSettings>,
 }
 
 impl RouterBuilder {
@@ -238,6 +240,20 @@ impl RouterBuilder {
         self
     }
 
+    /// Whether a component has to decide over made-up candidates before it serves, in place of what the file says of it.
+    #[must_use]
+    pub const fn smoke(mut self, smoke: bool) -> Self {
+        self.smoke = Some(smoke);
+        self
+    }
+
+    /// When a component that fails is kept out, in place of what the file says of it.
+    #[must_use]
+    pub const fn breaker(mut self, settings: BreakerSettings) -> Self {
+        self.breaker = Some(settings);
+        self
+    }
+
     /// Adds the signal `metric.<name>`, set by [`Partition::set_metric`].
     #[must_use]
     pub fn metric(self, name: &str) -> Self {
@@ -295,6 +311,8 @@ impl RouterBuilder {
             sandbox,
             vocabulary: Arc::new(self.vocabulary),
             admission: self.admission,
+            smoke: self.smoke,
+            breaker: self.breaker,
             breakers: Breakers::default(),
             tenants: Mutex::default(),
             smoked: Mutex::default(),
