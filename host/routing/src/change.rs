@@ -111,7 +111,8 @@ impl Router {
             }
             activation.changed.sort_unstable();
             *current = Current { plan, generation, activated_ms: now_ms, before: Some(before) };
-            drop((current, partitions));
+            drop(partitions);
+            drop(current);
             self.plan().forget_unused();
             tracing::info!(generation, changed = activation.changed.len(), "another configuration holds");
             return Ok(activation);

@@ -397,8 +397,8 @@ impl Router {
     /// What each tenant has used, by name.
     #[must_use]
     pub fn tenants(&self) -> Vec<TenantUsage> {
-        let used = locked(&self.fixed.tenants).values().map(|tenant| tenant.usage()).collect();
-        used
+        let tenants: Vec<_> = locked(&self.fixed.tenants).values().cloned().collect();
+        tenants.iter().map(|tenant| tenant.usage()).collect()
     }
 
     /// Builds every configured instance once for `role`, and throws it away: the errors that its partition would meet.

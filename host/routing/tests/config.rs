@@ -502,15 +502,16 @@ fn unknown_fields_are_refused_at_every_level() {
 }
 
 #[test]
-fn what_only_a_later_version_knows_is_refused_by_name() {
-    for key in ["quotas", "limits"] {
-        wrong(
-            &format!("tenants: [{{name: a, routing_groups: [b], {key}: {{}}}}]"),
-            1,
-            &format!("tenants[0].{key}"),
-            &[&format!("`tenants[0].{key}` is not supported by this version; remove it")],
-        );
-    }
+fn what_a_tenant_may_have_is_read_and_checked() {
+    let tenants = |more: &str| format!("tenants: [{{name: a, routing_groups: [b], {more}}}]");
+    let config = parse(&tenants("limits: {fuel_base: 5}, quotas: {guests: 2, fuel_per_second: 0}, grants: [label.zone]"));
+    let tenant = &config.tenants[0];
+    assert_eq!(tenant.limits, [("fuel_base", 5)]);
+    assert_eq!((tenant.quotas.fuel_per_second, tenant.quotas.sandbox.guests), (0, 2));
+    assert_eq!(tenant.quotas.sandbox.resident_bytes, u64::MAX, "what is left out has no bound");
+    assert_eq!(tenant.grants, ["label.zone"]);
+    wrong(&tenants("quotas: {fuel: 1}"), 1, "tenants[0].quotas.fuel", &["unknown field `fuel`"]);
+    wrong(&tenants("limits: {profile: engine}"), 1, "tenants[0].limits.profile", &["unknown field `profile`"]);
 }
 
 // Router, sandbox, components, tenants
