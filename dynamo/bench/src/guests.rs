@@ -8,7 +8,7 @@ use crate::harness::{Variant, at_most, compare, figure, head, median, promises, 
 use crate::inputs::{arguments, parameters};
 use pointsman_contract::{Partition, Role, RouterConfig};
 use pointsman_sandbox::{
-    Args, Artifact, CompiledPolicy, Determinism, GuestSetup, GuestSlot, Limits, Profile, Sandbox, SandboxConfig,
+    Args, Artifact, CompiledPolicy, GuestSetup, GuestSlot, Limits, Profile, Sandbox, SandboxConfig,
 };
 
 const POLICY: &str = "dynamo-default-cost-fn";
@@ -48,7 +48,7 @@ pub(crate) fn run(guests: usize) -> Result<(), Box<dyn Error>> {
 }
 
 fn sandbox(guests: u32) -> Result<Sandbox, Box<dyn Error>> {
-    Ok(Sandbox::new(SandboxConfig { guests, determinism: Determinism::Fast })?)
+    Ok(Sandbox::new(SandboxConfig { guests, ..SandboxConfig::default() })?)
 }
 
 fn setup(policy: &Arc<CompiledPolicy>, parameters: &str) -> GuestSetup {
@@ -87,7 +87,7 @@ fn decide(slot: &mut GuestSlot, args: &Args) {
 fn build_times(name: &str, component: &'static [u8]) -> Result<f64, Box<dyn Error>> {
     let sandbox = sandbox(300)?;
     let start = Instant::now();
-    let policy = sandbox.load(&Artifact::from_bytes(name, component), Profile::Compact)?;
+    let policy = sandbox.load(&Artifact::from_bytes(name, component).trusted(), Profile::Compact)?;
     let compile = start.elapsed().as_secs_f64() * 1e3;
     let setup = setup(&policy, &serde_json::Value::Object(parameters(name)?).to_string());
     let (mut builds, mut firsts, mut slots) = (Vec::new(), Vec::new(), Vec::new());
@@ -119,7 +119,10 @@ fn build_times(name: &str, component: &'static [u8]) -> Result<f64, Box<dyn Erro
 fn memory(component: &'static [u8], guests: u32, policies: u32) -> Result<f64, Box<dyn Error>> {
     let sandbox = sandbox(guests)?;
     let policies = (0..policies)
-        .map(|number| sandbox.load(&Artifact::from_bytes(POLICY, distinct(component, number)), Profile::Compact))
+        .map(|number| {
+            let artifact = Artifact::from_bytes(POLICY, distinct(component, number)).trusted();
+            sandbox.load(&artifact, Profile::Compact)
+        })
         .collect::<Result<Vec<_>, _>>()?;
     let setups: Vec<_> = policies.iter().map(|policy| setup(policy, "{}")).collect();
     let mut slots = Vec::with_capacity(guests as usize);
@@ -156,7 +159,7 @@ fn resident_kib() -> Result<f64, Box<dyn Error>> {
 /// A slot that is used again, and a guest for each decision, beside a warm guest.
 fn reuse(component: &'static [u8]) -> Result<(), Box<dyn Error>> {
     let sandbox = sandbox(64)?;
-    let policy = sandbox.load(&Artifact::from_bytes(POLICY, component), Profile::Compact)?;
+    let policy = sandbox.load(&Artifact::from_bytes(POLICY, component).trusted(), Profile::Compact)?;
     let setup = setup(&policy, "{}");
     let mut warm = GuestSlot::new(setup.clone())?;
     let args = arguments(warm.inputs(), ROWS);
@@ -184,6 +187,6 @@ fn reuse(component: &'static [u8]) -> Result<(), Box<dyn Error>> {
 /// What the host refuses at start.
 fn ceilings() {
     println!("\nThe most guests of one sandbox on this machine:\n");
-    let refused = Sandbox::new(SandboxConfig { guests: u32::MAX, determinism: Determinism::Fast });
+    let refused = Sandbox::new(SandboxConfig { guests: u32::MAX, ..SandboxConfig::default() });
     println!("> {}", refused.expect_err("no machine has so much address space"));
 }

@@ -13,7 +13,7 @@ use pointsman_dynamo::{ErrorClass, Refusal};
 /// # Errors
 /// The registry has a type `wasm` already.
 pub fn register(registry: &mut RouterPluginRegistry) -> Result<(), RouterPluginRegistryError> {
-    pointsman_dynamo::register_with(registry, |refusal| Box::new(dynamo_error(refusal)))
+    pointsman_dynamo::register_with(registry, None, |refusal| Box::new(dynamo_error(refusal)))
 }
 
 fn dynamo_error(refusal: Refusal) -> DynamoError {

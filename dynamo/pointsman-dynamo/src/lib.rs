@@ -38,12 +38,14 @@ mod policy;
 mod refusal;
 mod table;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use component::SharedSandbox;
 use dynamo_kv_router::plugins::request_classifier::ClassifierError;
 use dynamo_kv_router::plugins::{RouterPluginRegistry, RouterPluginRegistryError};
 
 pub use pointsman_contract::ErrorClass;
+pub use pointsman_sandbox::{WorkerCommand, init_compile_worker};
 pub use refusal::Refusal;
 
 /// The types that [`register`] adds: one of worker selection, one of request classifiers.
@@ -53,20 +55,28 @@ pub const POLICY_TYPE: &str = "wasm";
 ///
 /// # Errors
 /// As [`register_with`].
-pub fn register(registry: &mut RouterPluginRegistry) -> Result<(), RouterPluginRegistryError> {
-    register_with(registry, |refusal| Box::new(refusal))
+pub fn register(
+    registry: &mut RouterPluginRegistry,
+    worker: Option<WorkerCommand>,
+) -> Result<(), RouterPluginRegistryError> {
+    register_with(registry, worker, |refusal| Box::new(refusal))
 }
 
 /// Adds the types `wasm` to Dynamo's registry. Their instances share one sandbox, which starts with the first of them.
 /// `error` makes Dynamo's error of a classifier's refusal.
 ///
+/// `worker` is the program that compiles components from files: [`WorkerCommand::this_program`] where `main` begins with
+/// [`init_compile_worker`], else none for the program that the variable `POINTSMAN_COMPILE_WORKER` names, such as the
+/// `pointsman` command. Without either the built-in policies alone can be used.
+///
 /// # Errors
 /// The registry has a type `wasm` already.
 pub fn register_with(
     registry: &mut RouterPluginRegistry,
+    worker: Option<WorkerCommand>,
     error: impl Fn(Refusal) -> Box<ClassifierError> + Send + Sync + 'static,
 ) -> Result<(), RouterPluginRegistryError> {
-    let sandbox = Arc::<Mutex<_>>::default();
+    let sandbox = Arc::new(SharedSandbox::new(worker));
     let (shared, error) = (Arc::clone(&sandbox), Arc::new(error));
     registry.register_worker_selection(POLICY_TYPE, Arc::new(move |found| instance::provide(found, &shared)))?;
     let provide = move |found: &_| classifier::provide(found, &sandbox, error.clone());

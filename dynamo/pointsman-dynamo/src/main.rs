@@ -10,6 +10,7 @@ use dynamo_kv_router::config::try_kv_router_config_from_dynamo_env;
 use dynamo_kv_router::services::selection::{
     SelectionServiceBuilder, run_server, warn_for_unserved_worker_selection_policies,
 };
+use pointsman_dynamo::WorkerCommand;
 use tracing_subscriber::filter::LevelFilter;
 
 /// NVIDIA Dynamo's selection service, with policies as WebAssembly components: the worker-selection type `wasm`.
@@ -39,9 +40,10 @@ struct Service {
     log: LevelFilter,
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    match serve(Service::parse()).await {
+fn main() -> ExitCode {
+    // Before the runtime starts its threads.
+    pointsman_dynamo::init_compile_worker();
+    match serve(Service::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -50,13 +52,14 @@ async fn main() -> ExitCode {
     }
 }
 
+#[tokio::main]
 async fn serve(options: Service) -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(options.log).init();
     let mut config = try_kv_router_config_from_dynamo_env()?;
     config.router_policy_config = options.router_policy_config;
     let mut registry = dynamo_custom_policy_builtin::default_registry();
     dynamo_custom_policy_builtin::register(&mut registry)?;
-    pointsman_dynamo::register(&mut registry)?;
+    pointsman_dynamo::register(&mut registry, Some(WorkerCommand::this_program()))?;
     warn_for_unserved_worker_selection_policies(&config, &[options.worker_type])?;
     let mut builder =
         SelectionServiceBuilder::new(config, options.worker_type, registry).indexer_threads(options.indexer_threads);

@@ -57,8 +57,8 @@ fn a_file_of_dynamos_form_selects_components_by_role() {
 #[test]
 fn the_type_is_registered_once() {
     let mut registry = RouterPluginRegistry::default();
-    pointsman_dynamo::register(&mut registry).unwrap();
-    let twice = pointsman_dynamo::register(&mut registry).unwrap_err();
+    pointsman_dynamo::register(&mut registry, None).unwrap();
+    let twice = pointsman_dynamo::register(&mut registry, None).unwrap_err();
     assert!(twice.to_string().contains("\"wasm\" is already registered"), "{twice}");
 }
 

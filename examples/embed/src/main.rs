@@ -5,7 +5,7 @@ use std::error::Error;
 use pointsman_routing::{
     InstanceSpec, PartitionKey, Provider, Request, Role, Router, RouterConfig, WorkerConfig, WorkerKey, WorkerOverlap,
 };
-use pointsman_sandbox::Artifact;
+use pointsman_sandbox::{Artifact, Sandbox, SandboxConfig, WorkerCommand};
 use pointsman_sdk::prelude::*;
 
 /// A policy of the embedder's own, compiled in: the worker with the fewest decode blocks.
@@ -42,16 +42,24 @@ pointsman_sdk::export!(FewestBlocks: scorer);
 const BLOCK_SIZE: u32 = 16;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // A component: bytes from a file, a registry, or, as here, one of the built-in policies.
+    // First: this program is also the process that compiles what is not trusted.
+    pointsman_sandbox::init_compile_worker();
+    let mut config = SandboxConfig::default();
+    config.compile.worker = Some(WorkerCommand::this_program());
+    let sandbox = Sandbox::new(config)?;
+    // A component: bytes from a file, a registry, or, as here, one of the built-in policies. Those may be `.trusted()`,
+    // and are then compiled here.
     let built_in = pointsman_policies::get("dynamo-default-cost-fn").ok_or("the built-in policy is missing")?;
     let component = Provider::component(Artifact::from_bytes(built_in.name, built_in.component));
-    serve("a sandboxed component", built_in.name, component)?;
-    serve("a native policy", "fewest-blocks", Provider::native(pointsman_sdk::native::native::<FewestBlocks>()))
+    serve(&sandbox, "a sandboxed component", built_in.name, component)?;
+    let native = Provider::native(pointsman_sdk::native::native::<FewestBlocks>());
+    serve(&sandbox, "a native policy", "fewest-blocks", native)
 }
 
 /// Routes three requests with one policy.
-fn serve(what: &str, name: &str, provider: Provider) -> Result<(), Box<dyn Error>> {
-    let router = Router::builder().register(name, provider).serve(InstanceSpec::new(name)).seed(7).build()?;
+fn serve(sandbox: &Sandbox, what: &str, name: &str, provider: Provider) -> Result<(), Box<dyn Error>> {
+    let builder = Router::builder().sandbox(sandbox.clone()).register(name, provider);
+    let router = builder.serve(InstanceSpec::new(name)).seed(7).build()?;
     let partition = router.partition(&PartitionKey::of_role(Role::Aggregated), BLOCK_SIZE)?;
     for worker in [10, 20, 30] {
         partition.upsert_worker(WorkerConfig { total_kv_blocks: Some(4096), ..WorkerConfig::new(worker) })?;

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod compile;
 mod config;
 mod error;
 mod output;
@@ -43,6 +44,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    pointsman_sandbox::init_compile_worker();
     let cli = parse();
     log_to_stderr();
     let result = match cli.command {

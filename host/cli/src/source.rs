@@ -8,9 +8,9 @@ use pointsman_sandbox::Artifact;
 
 use crate::error::CliError;
 
-/// A built-in policy as an artifact.
+/// A built-in policy as an artifact. It is part of this program, and as trusted.
 pub(crate) fn built_in(policy: &BuiltIn) -> Artifact {
-    Artifact::from_bytes(policy.name, policy.component)
+    Artifact::from_bytes(policy.name, policy.component).trusted()
 }
 
 /// The names of the built-in policies.

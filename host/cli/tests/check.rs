@@ -5,6 +5,7 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Output;
 
@@ -43,6 +44,27 @@ worker_selection:
 ";
     let said = stdout(&check(folder.path(), text, &["--register", &register]));
     assert_eq!(said, "router.yaml: no problems; 4 instances, 1 components\n");
+}
+
+#[test]
+fn a_component_outside_its_bounds_and_a_cache_for_all_are_problems() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::copy(bare_policy(), folder.path().join("bare.wasm")).unwrap();
+    fs::create_dir(folder.path().join("open")).unwrap();
+    fs::set_permissions(folder.path().join("open"), fs::Permissions::from_mode(0o777)).unwrap();
+    let text = "
+components: [{type: most-free, path: bare.wasm}]
+sandbox:
+  load: {compact: {functions: 1}, engine: {functions: 2}}
+  compile: {cache: open}
+";
+    let found = problems(&check(folder.path(), text, &[]));
+    let [cache] = &found[..] else { panic!("{found:?}") };
+    assert!(cache.starts_with("router.yaml:5: sandbox.compile.cache") && cache.contains("chmod go-w"), "{found:?}");
+    let found = problems(&check(folder.path(), &text.replace("open", "mine"), &[]));
+    let [bound] = &found[..] else { panic!("{found:?}") };
+    assert!(bound.starts_with("router.yaml:2: components[0].path"), "{found:?}");
+    assert!(bound.contains("at most 2; make it smaller, or raise sandbox.load.engine.functions"), "{found:?}");
 }
 
 #[test]
@@ -88,14 +110,14 @@ worker_selection:
       parameters: {max_active_requests: 1, colour: red}
     - {name: wanting, type: capped-share}
     - {name: no-picker, pipeline: {scorers: [scorer], picker: scorer}}
-    - {name: scorer, type: pinned}
+    - {name: scorer, component: bare.wasm}
     - {name: of-negative, pipeline: {scorers: [negative]}}
 ";
     let found = problems(&check(folder.path(), text, &["--register", &register]));
     let expected = [
         ("router.yaml:3: components[0].path: ", "garbage.wasm is not WebAssembly"),
         ("router.yaml:4: components[1].path: ", "absent.wasm"),
-        ("router.yaml:5: components[2].digest: ", "change the digest"),
+        ("router.yaml:5: components[2].digest: ", "change the pin"),
         ("router.yaml:6: components[3].type: ", "registered already"),
         ("router.yaml:10: worker_selection.instances[0].type: ", "did you mean `least-loaded`"),
         ("router.yaml:15: worker_selection.instances[2].parameters.max_active_requests: ", "at least 0"),
@@ -167,7 +189,7 @@ worker_selection:
         scorers: [scorer]
         picker: scorer
     - name: scorer
-      type: pinned
+      component: bare.wasm
   partitions:
     - tenant: nobody
       decode: capped
@@ -182,7 +204,7 @@ worker_selection:
         ("--register default=garbage.wasm: ".to_owned(), "garbage.wasm is not WebAssembly"),
         ("--register default=garbage.wasm: ".to_owned(), "`default` is reserved"),
         (at(3, "router.host_cache_hit_weight"), "from 0 to 1"),
-        (at(7, "components[0].digest"), "change the digest"),
+        (at(7, "components[0].digest"), "change the pin"),
         (at(8, "components[1].type"), "registered already"),
         (at(9, "components[1].path"), "absent.wasm cannot be read"),
         (at(11, "components[2].path"), "garbage.wasm is not WebAssembly"),

@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -48,6 +50,34 @@ fn the_fields_of_the_json_come_in_the_documented_order() {
     let mut order = order.to_vec();
     order.push("inputs_reason");
     assert_eq!(keys(&stdout(&run(["policy", "inspect", sdk_policy().to_str().unwrap(), "--json"]))), order);
+}
+
+#[test]
+fn compiled_code_is_kept_where_the_command_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("compiled");
+    let inspect = |by_variable: bool| {
+        let mut command = pointsman();
+        command.args(["policy", "inspect"]).arg(sdk_policy());
+        match by_variable {
+            true => command.env("POINTSMAN_COMPILE_CACHE", &cache),
+            false => command.arg("--compile-cache").arg(&cache),
+        };
+        command.output().unwrap()
+    };
+    let kept = || {
+        let files = fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path());
+        let entries = files.filter(|path| path.extension().is_some_and(|end| end == "code"));
+        entries.map(|path| fs::metadata(path).unwrap().ino()).collect::<Vec<u64>>()
+    };
+    let first = stdout(&inspect(false));
+    let before = kept();
+    assert_eq!(before.len(), 1);
+    assert_eq!(stdout(&inspect(true)), first);
+    assert_eq!(kept(), before, "it was written anew");
+    fs::set_permissions(&cache, fs::Permissions::from_mode(0o777)).unwrap();
+    let said = error(&inspect(false));
+    assert!(said.contains("sandbox.compile.cache") && said.contains("chmod go-w"), "{said}");
 }
 
 #[test]

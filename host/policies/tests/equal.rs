@@ -30,7 +30,7 @@ fn forms(
 ) -> Vec<(String, Arc<Partition>)> {
     let component = || {
         let built_in = pointsman_policies::get(name).unwrap();
-        Provider::component(Artifact::from_bytes(name, built_in.component))
+        Provider::component(Artifact::from_bytes(name, built_in.component).trusted())
     };
     let build = |what: &str, provider: Provider, mode: StageMode, determinism: Determinism| {
         let parameters = serde_json::from_str(parameters).unwrap();

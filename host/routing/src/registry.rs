@@ -75,16 +75,14 @@ impl Registry {
 
     /// Registers the file of an entry in `components[]`, checked against its digest where it has one.
     pub(crate) fn register_component(&mut self, file: &str, component: &Component) -> Result<(), RouterError> {
-        let place = format!("{file}:{}: component `{}`", component.line, component.type_name);
-        let artifact =
-            Artifact::from_file(&component.path).map_err(|error| RouterError::Config(format!("{place}: {error}")))?;
-        let found = artifact.sha256_hex();
-        if let Some(digest) = component.digest.as_ref().filter(|digest| **digest != found) {
-            let path = component.path.display();
-            return Err(RouterError::Config(format!(
-                "{place}: {path} has digest sha256:{found}, not sha256:{digest}; deploy the pinned file or change the pin"
-            )));
-        }
+        let artifact = Artifact::from_file(&component.path).and_then(|artifact| match &component.digest {
+            Some(digest) => artifact.pinned(digest),
+            None => Ok(artifact),
+        });
+        let artifact = artifact.map_err(|error| {
+            let Component { type_name, line, .. } = component;
+            RouterError::Config(format!("{file}:{line}: component `{type_name}`: {error}"))
+        })?;
         self.register(&component.type_name, Provider::component(artifact))
     }
 
@@ -139,7 +137,7 @@ impl Registry {
                 policy.configure(&partition, router_config, &parameters).map(Guest::Native).map_err(fail)
             }
             Kind::Component(artifact) => {
-                let policy = self.compile(sandbox, &artifact, &limits).map_err(fail)?;
+                let policy = self.compile(sandbox, &artifact, &limits, account).map_err(fail)?;
                 let setup = GuestSetup {
                     policy,
                     instance: instance.name.clone(),
@@ -177,14 +175,20 @@ impl Registry {
     }
 
     /// Compiles an artifact once for each profile; the limits of the first instance bound its start.
-    fn compile(&self, sandbox: &Sandbox, artifact: &Artifact, limits: &Limits) -> Result<Arc<CompiledPolicy>, String> {
+    fn compile(
+        &self,
+        sandbox: &Sandbox,
+        artifact: &Artifact,
+        limits: &Limits,
+        account: Option<&Arc<Account>>,
+    ) -> Result<Arc<CompiledPolicy>, String> {
         let compiled = || self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (artifact.sha256_hex(), limits.profile);
         if let Some(policy) = compiled().get(&key) {
             return Ok(Arc::clone(policy));
         }
         // Nobody waits for it meanwhile; who needs the same one compiles it too.
-        let policy = sandbox.load_with(artifact, limits).map_err(|error| error.to_string())?;
+        let policy = sandbox.load_for(artifact, limits, account).map_err(|error| error.to_string())?;
         Ok(Arc::clone(compiled().entry(key).or_insert(policy)))
     }
 

@@ -295,10 +295,10 @@ impl RouterBuilder {
         }
         let sandbox = match self.sandbox {
             Some(sandbox) => sandbox,
-            None => {
-                Sandbox::new(self.config.as_ref().map(|config| config.sandbox).unwrap_or_default().sandbox_config())
-                    .map_err(|error| RouterError::Sandbox(error.to_string()))?
-            }
+            None => Sandbox::new(
+                self.config.as_ref().map(|config| config.sandbox.clone()).unwrap_or_default().sandbox_config(),
+            )
+            .map_err(|error| RouterError::Sandbox(error.to_string()))?,
         };
         let fixed = Arc::new(Fixed {
             registry: self.registry,

@@ -15,7 +15,7 @@ use pointsman_routing::config::{
     OverrideError, Overrides, PREFILL_VARIABLE, PartitionKeyRef, PolicyConfig, Problem, Reading, RequestClassifier,
     Selected, SessionAffinitySettings,
 };
-use pointsman_sandbox::{Determinism, LIMITS, Limits, Profile, SandboxConfig};
+use pointsman_sandbox::{COMPILE_LIMITS, Determinism, LIMITS, LOAD_BOUNDS, Limits, Profile, SandboxConfig};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -191,7 +191,7 @@ fn every_section_is_read() {
     let config = parse(FULL);
     assert_eq!(config.router.host_cache_hit_weight, Some(0.5));
     assert_eq!(config.router.disk_cache_hit_weight, Some(0.0));
-    let sandbox = SandboxConfig { guests: 64, determinism: Determinism::Portable };
+    let sandbox = SandboxConfig { guests: 64, determinism: Determinism::Portable, ..SandboxConfig::default() };
     assert_eq!((config.sandbox.sandbox_config(), config.sandbox.require_digest), (sandbox, true));
     let digest = "0123456789abcdef".repeat(4);
     let path = PathBuf::from("conf/policies/mine.wasm");
@@ -585,6 +585,41 @@ fn sandbox_settings_are_checked() {
     assert_eq!(parse("sandbox: {guests: 65536}").sandbox.guests, 65_536);
     wrong("sandbox: {determinism: fats}", 1, "sandbox.determinism", &["did you mean `fast`?", "fast or portable"]);
     wrong("sandbox: {require_digest: yes}", 1, "sandbox.require_digest", &["true or false, not the text `yes`"]);
+}
+
+#[test]
+fn bounds_on_loading_and_compiling_are_settings() {
+    let config = parse(
+        "sandbox:
+  load: {compact: {functions: 9}, engine: {nesting: 7}}
+  compile: {compact: {wall_ms: 5}, engine: {memory_bytes: 6}, at_once: 3, cache: code, cache_bytes: 1000}",
+    );
+    let mut expected = SandboxConfig::default();
+    expected.load.compact.functions = 9;
+    expected.load.engine.nesting = 7;
+    expected.compile.limits.compact.wall_ms = 5;
+    expected.compile.limits.engine.memory_bytes = 6;
+    expected.compile.at_once = 3;
+    // Relative to the file's folder.
+    expected.compile.cache = Some("conf/code".into());
+    expected.compile.cache_bytes = 1_000;
+    assert_eq!(config.sandbox.sandbox_config(), expected);
+    for (section, table) in [("load", LOAD_BOUNDS), ("compile", COMPILE_LIMITS)] {
+        for row in table {
+            let text = |value| format!("sandbox: {{{section}: {{engine: {{{}: {value}}}}}}}", row.key);
+            let SandboxConfig { load, compile, .. } = parse(&text(row.most)).sandbox.sandbox_config();
+            let found = if section == "load" { load.engine.get(row.key) } else { compile.limits.engine.get(row.key) };
+            assert_eq!(found, Some(row.most), "{section} {}", row.key);
+            let field = format!("sandbox.{section}.engine.{}", row.key);
+            for value in [0, row.most + 1] {
+                wrong(&text(value), 1, &field, &[&format!("a whole number from 1 to {}, not `{value}`", row.most)]);
+            }
+        }
+    }
+    wrong("sandbox: {load: {compakt: {}}}", 1, "sandbox.load.compakt", &["did you mean `compact`?"]);
+    wrong("sandbox: {load: {compact: {function: 1}}}", 1, "sandbox.load.compact.function", &["`functions`?"]);
+    wrong("sandbox: {compile: {at_once: 0}}", 1, "sandbox.compile.at_once", &["from 1 to 1024"]);
+    wrong("sandbox: {compile: {worker: sh}}", 1, "sandbox.compile.worker", &["unknown field", "cache_bytes"]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::policy::LoadError;
+use crate::load::LoadError;
 
 /// The largest component that is read from a file, in bytes.
 const MOST_BYTES: u64 = 64 << 20;
@@ -19,13 +19,14 @@ pub struct Artifact {
     origin: Arc<str>,
     bytes: Arc<[u8]>,
     sha256: [u8; 32],
+    trusted: bool,
 }
 
 impl Artifact {
     /// An artifact of these bytes; `origin` names them in messages, such as a file's path.
     pub fn from_bytes(origin: impl Into<String>, bytes: impl Into<Arc<[u8]>>) -> Self {
         let bytes = bytes.into();
-        Self { origin: Arc::from(origin.into()), sha256: Sha256::digest(&bytes).into(), bytes }
+        Self { origin: Arc::from(origin.into()), sha256: Sha256::digest(&bytes).into(), bytes, trusted: false }
     }
 
     /// Reads an artifact from a regular file of at most 64 MiB.
@@ -41,13 +42,38 @@ impl Artifact {
         }
     }
 
+    /// The same artifact under another name in messages, such as a type's in place of a path.
+    #[must_use]
+    pub fn named(mut self, origin: impl Into<String>) -> Self {
+        self.origin = Arc::from(origin.into());
+        self
+    }
+
+    /// The same artifact, which may be compiled within this process. Compiling is not bounded there: declare it only of
+    /// what you would also link in.
+    #[must_use]
+    pub fn trusted(mut self) -> Self {
+        self.trusted = true;
+        self
+    }
+
+    /// Checks that the artifact is the one that was pinned: `sha256` in lower-case hexadecimal.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError::Digest`] where it is another.
+    pub fn pinned(self, sha256: &str) -> Result<Self, LoadError> {
+        let found = self.sha256_hex();
+        if found == sha256 {
+            return Ok(self);
+        }
+        Err(LoadError::Digest { origin: self.origin().to_owned(), found, pinned: sha256.to_owned() })
+    }
+
     /// SHA-256 of the bytes, in lower-case hexadecimal.
     #[must_use]
     pub fn sha256_hex(&self) -> String {
-        self.sha256.iter().fold(String::with_capacity(64), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        })
+        hex(&self.sha256)
     }
 
     /// The number of bytes.
@@ -72,6 +98,14 @@ impl Artifact {
         &self.bytes
     }
 
+    pub(crate) fn sha256(&self) -> &[u8; 32] {
+        &self.sha256
+    }
+
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.trusted
+    }
+
     /// Refuses by the first bytes what can be no component, each kind with its own sentence.
     pub(crate) fn check_kind(&self) -> Result<(), LoadError> {
         let origin = self.origin().to_owned();
@@ -92,6 +126,14 @@ impl std::fmt::Debug for Artifact {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Artifact").field("origin", &self.origin).field("len", &self.len()).finish_non_exhaustive()
     }
+}
+
+/// Lower-case hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
 }
 
 /// Reads a regular file of a sane size; opening a pipe would wait for its writer, and a device may have no end.

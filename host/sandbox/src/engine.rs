@@ -8,6 +8,8 @@ use wasmtime::{
     WasmFeatures,
 };
 
+use crate::bounds::{ByProfile, LoadBounds};
+use crate::compile::CompileConfig;
 use crate::limits::{Limits, Profile};
 
 /// Whether results are the same bit for bit on every machine.
@@ -21,17 +23,26 @@ pub enum Determinism {
 }
 
 /// How a [`crate::Sandbox`] is set up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxConfig {
     /// The most guests alive at once: one for each partition and instance.
     pub guests: u32,
     /// Whether results are the same bit for bit on every machine.
     pub determinism: Determinism,
+    /// What an artifact may be.
+    pub load: ByProfile<LoadBounds>,
+    /// How artifacts that are not trusted are compiled: not at all, unless this names a worker.
+    pub compile: CompileConfig,
 }
 
 impl Default for SandboxConfig {
     fn default() -> Self {
-        Self { guests: 1_024, determinism: Determinism::Fast }
+        Self {
+            guests: 1_024,
+            determinism: Determinism::Fast,
+            load: ByProfile::default(),
+            compile: CompileConfig::default(),
+        }
     }
 }
 
@@ -62,6 +73,14 @@ pub enum SandboxError {
     /// The thread that counts deadlines could not be started.
     #[error("the ticker thread of the sandbox could not be started: {0}")]
     Ticker(std::io::Error),
+    /// The folder of the compile cache cannot be used.
+    #[error("the compile cache {folder} (sandbox.compile.cache) cannot be used: {reason}")]
+    Cache {
+        /// The folder.
+        folder: String,
+        /// Why not, and what to do.
+        reason: String,
+    },
 }
 
 /// Which of the two engines runs a guest.
@@ -84,6 +103,19 @@ impl EngineKind {
             }
             _ => Self::OnDemand,
         }
+    }
+
+    /// The engine as a number, for other processes.
+    pub(crate) const fn number(self) -> u8 {
+        match self {
+            Self::Pooled => 0,
+            Self::OnDemand => 1,
+        }
+    }
+
+    /// The engine of that number.
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
+        [Self::Pooled, Self::OnDemand].into_iter().find(|kind| kind.number() == number)
     }
 }
 
@@ -126,13 +158,23 @@ pub(crate) const fn stack_bytes(kind: EngineKind) -> usize {
 
 /// Builds an engine.
 pub(crate) fn build(kind: EngineKind, config: &SandboxConfig) -> Result<Engine, SandboxError> {
-    Engine::new(&settings(kind, config)).map_err(|error| SandboxError::Engine {
+    let mut settings = settings(kind, config.determinism);
+    if kind == EngineKind::Pooled {
+        settings.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(config.guests)));
+    }
+    Engine::new(&settings).map_err(|error| SandboxError::Engine {
         guests: config.guests,
         reason: crate::text::sentence(&format!("{error:#}")),
     })
 }
 
-fn settings(kind: EngineKind, config: &SandboxConfig) -> Config {
+/// Builds an engine that compiles for those of [`build`] and reserves no address space for guests.
+pub(crate) fn build_compiler(kind: EngineKind, determinism: Determinism) -> wasmtime::Result<Engine> {
+    Engine::new(&settings(kind, determinism))
+}
+
+/// Every setting but the pool, which no machine code depends on.
+fn settings(kind: EngineKind, determinism: Determinism) -> Config {
     let mut settings = Config::new();
     // Off although they are compiled out as well: wasmtime without its feature `gc` accepts function subtyping and
     // aborts the process on it. Multi-memory stays on: wasmtime's own adapters between components need it and panic
@@ -166,7 +208,7 @@ fn settings(kind: EngineKind, config: &SandboxConfig) -> Config {
     settings.wasm_component_model(true);
     settings.concurrency_support(false).shared_memory(false).gc_support(false);
     settings.strategy(Strategy::Cranelift).cranelift_opt_level(OptLevel::Speed);
-    settings.cranelift_nan_canonicalization(config.determinism == Determinism::Portable);
+    settings.cranelift_nan_canonicalization(determinism == Determinism::Portable);
     settings.consume_fuel(true).epoch_interruption(true);
     settings.max_wasm_stack(stack_bytes(kind));
     settings.native_unwind_info(false);
@@ -174,17 +216,9 @@ fn settings(kind: EngineKind, config: &SandboxConfig) -> Config {
     settings.wasm_backtrace_max_frames(None).wasm_backtrace_details(WasmBacktraceDetails::Disable);
     settings.memory_reservation(RESERVATION).memory_guard_size(GUARD).guard_before_linear_memory(true);
     settings.memory_may_move(false);
-    match kind {
-        EngineKind::Pooled => {
-            // A small policy's data is copied faster than mapped, and takes 2 maps instead of 4.
-            settings.memory_init_cow(false);
-            settings.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(config.guests)));
-        }
-        EngineKind::OnDemand => {
-            settings.memory_init_cow(true);
-            settings.allocation_strategy(InstanceAllocationStrategy::OnDemand);
-        }
-    }
+    settings.allocation_strategy(InstanceAllocationStrategy::OnDemand);
+    // A small policy's data is copied faster than mapped, and takes 2 maps instead of 4.
+    settings.memory_init_cow(kind == EngineKind::OnDemand);
     settings
 }
 
@@ -310,6 +344,7 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compile::Key;
 
     fn check(guests: u32, max_map_count: u64) -> Result<(), SandboxError> {
         Machine { max_map_count }.check(&SandboxConfig { guests, ..SandboxConfig::default() })
@@ -361,10 +396,17 @@ mod tests {
         assert_eq!(EngineKind::of(&Limits::of(Profile::Engine)), EngineKind::OnDemand);
     }
 
+    fn other(determinism: Determinism) -> Determinism {
+        match determinism {
+            Determinism::Fast => Determinism::Portable,
+            Determinism::Portable => Determinism::Fast,
+        }
+    }
+
     #[test]
     fn both_engines_start_and_refuse_what_policies_need_not() {
         for determinism in [Determinism::Fast, Determinism::Portable] {
-            let config = SandboxConfig { guests: 2, determinism };
+            let config = SandboxConfig { guests: 2, determinism, ..SandboxConfig::default() };
             for kind in [EngineKind::Pooled, EngineKind::OnDemand] {
                 let engine = build(kind, &config).unwrap();
                 let features = engine.get_wasm_features();
@@ -372,6 +414,12 @@ mod tests {
                 assert!(!features.intersects(WasmFeatures::GC | WasmFeatures::THREADS | WasmFeatures::CM_ASYNC));
                 assert_eq!(engine.get_cranelift_nan_canonicalization(), Some(determinism == Determinism::Portable));
                 assert!(engine.get_consume_fuel() && engine.get_epoch_interruption());
+                // What compiles for it agrees with it, and nothing else does.
+                let compiler = |determinism| Key::of(&build_compiler(kind, determinism).unwrap(), kind, &[0; 32]);
+                let key = Key::of(&engine, kind, &[0; 32]);
+                assert_eq!(key, compiler(determinism));
+                assert_ne!(key, compiler(other(determinism)));
+                assert_ne!(key, Key::of(&engine, kind, &[1; 32]));
             }
         }
     }

@@ -15,9 +15,10 @@ use crate::classifier::ClassifierFuncs;
 use crate::engine::{EngineKind, Place};
 use crate::limiter::{Limiter, OverLimit};
 use crate::limits::Limits;
+use crate::load::LoadError;
 use crate::log::{Log, Source};
 use crate::outcome::{Fault, Outcome};
-use crate::policy::{CompiledPolicy, LoadError, Prepared, cannot_describe};
+use crate::policy::{CompiledPolicy, Prepared};
 use crate::records::{InputsRecord, ManifestRecord, PartitionRecord, RouterConfigRecord, SelectionRecord};
 use crate::sandbox::Sandbox;
 use crate::text::{sentence, sentence_within};
@@ -154,9 +155,9 @@ pub(crate) fn describe(
     limits: &Limits,
 ) -> Result<Manifest, LoadError> {
     let _turn = sandbox.loading();
-    let failed = |error: StartError| cannot_describe(origin, error.outcome, error.message);
     let state = State::new(limits, None, &Source::new(origin, "-", limits, None));
-    let (mut store, instance) = instantiate(prepared, limits, state).map_err(failed)?;
+    let (mut store, instance) = instantiate(prepared, limits, state)
+        .map_err(|error| LoadError::Instantiate { origin: origin.to_owned(), fault: error.into() })?;
     let mismatch = |(function, reason)| LoadError::Function { origin: origin.to_owned(), function, reason };
     // Every function's type is checked here, so that a policy that loads also starts.
     let describe: TypedFunc<(), (ManifestRecord,)> =
@@ -167,7 +168,10 @@ pub(crate) fn describe(
     store.data().log.finish();
     match answer {
         Ok((manifest,)) => Ok(manifest.into()),
-        Err(error) => Err(failed(start_error("describe", &error, limits, Outcome::BadAnswer))),
+        Err(error) => {
+            let fault = start_error("describe", &error, limits, Outcome::BadAnswer).into();
+            Err(LoadError::Describe { origin: origin.to_owned(), fault })
+        }
     }
 }
 

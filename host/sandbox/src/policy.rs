@@ -1,152 +1,29 @@
 //! From an artifact to a policy that guests can be built of.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use pointsman_contract::{CONTRACT_VERSION, Manifest, Stages};
-use wasmtime::Engine;
-use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, ComponentExportIndex, InstancePre, Linker};
 
+use crate::account::Account;
 use crate::artifact::Artifact;
-use crate::declared::{DeclaredLimits, DeclaredLimitsError};
-use crate::engine::{EngineKind, SandboxError};
+use crate::bounds::LOAD_BOUNDS;
+use crate::declared::DeclaredLimits;
+use crate::engine::EngineKind;
 use crate::guest::{self, State};
 use crate::limits::Limits;
+use crate::load::LoadError;
 use crate::log;
-use crate::outcome::{Fault, Outcome};
 use crate::sandbox::Sandbox;
+use crate::structure::{self, ImportKind, Outline, Refused};
 use crate::text::sentence;
-
-/// Why an artifact could not be loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// The file cannot be read.
-    #[error("{origin} cannot be read: {source}")]
-    Read {
-        /// The file.
-        origin: String,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// The bytes are no WebAssembly.
-    #[error("{origin} is not WebAssembly; expected a component, as `pointsman policy build` writes it")]
-    NotWasm {
-        /// Where the bytes came from.
-        origin: String,
-    },
-    /// The bytes are WebAssembly's text format.
-    #[error("{origin} is WebAssembly text; convert it to binary first, with `wasm-tools parse`")]
-    Text {
-        /// Where the bytes came from.
-        origin: String,
-    },
-    /// A core module, not a component.
-    #[error(
-        "{origin} is a core module, not a component; build it with `pointsman policy build` or wrap it with \
-         `wasm-tools component new`"
-    )]
-    CoreModule {
-        /// Where the bytes came from.
-        origin: String,
-    },
-    /// Machine code of an earlier compilation, which is never accepted.
-    #[error("{origin} is precompiled machine code, which is never accepted; give the component it was compiled from")]
-    Precompiled {
-        /// Where the bytes came from.
-        origin: String,
-    },
-    /// The component is invalid, uses what policies may not use, or does not fit its profile.
-    #[error("{origin} cannot be compiled as a policy of profile {profile}: {reason}")]
-    Invalid {
-        /// Where the bytes came from.
-        origin: String,
-        /// The profile of the instance.
-        profile: &'static str,
-        /// The engine's own words.
-        reason: String,
-    },
-    /// The component exports no interface `policy`.
-    #[error(
-        "{origin} does not export pointsman:policy/policy@{CONTRACT_VERSION}; a policy must, and at least one of \
-         worker-filter, worker-scorer, worker-picker, worker-selector and request-classifier"
-    )]
-    NoPolicy {
-        /// Where the bytes came from.
-        origin: String,
-    },
-    /// The component speaks another version of the contract.
-    #[error("{origin} exports {found}, but this host supports version {CONTRACT_VERSION}; rebuild the policy for it")]
-    Version {
-        /// Where the bytes came from.
-        origin: String,
-        /// The export's full name.
-        found: String,
-    },
-    /// The component exports no stage.
-    #[error(
-        "{origin} exports no stage; export at least one of worker-filter, worker-scorer, worker-picker, \
-         worker-selector and request-classifier of pointsman:policy@{CONTRACT_VERSION}"
-    )]
-    NoStage {
-        /// Where the bytes came from.
-        origin: String,
-    },
-    /// The component imports what policies may not import.
-    #[error("{origin} imports {}; a policy may import {} alone", .names.join(", "), log::LOG)]
-    Imports {
-        /// Where the bytes came from.
-        origin: String,
-        /// Every import that is not allowed.
-        names: Vec<String>,
-    },
-    /// The limits that the component declares for itself cannot be read.
-    #[error("{origin} cannot be loaded: its section {} {error}", DeclaredLimits::SECTION)]
-    Limits {
-        /// Where the bytes came from.
-        origin: String,
-        /// What is wrong.
-        error: DeclaredLimitsError,
-    },
-    /// A function of the contract is missing or has another type.
-    #[error("{origin}: {function} is not the contract's: {reason}; rebuild the policy against wit/policy.wit")]
-    Function {
-        /// Where the bytes came from.
-        origin: String,
-        /// The function.
-        function: String,
-        /// What differs.
-        reason: String,
-    },
-    /// `describe` did not answer.
-    #[error("{origin} cannot describe itself: {fault}")]
-    Describe {
-        /// Where the bytes came from.
-        origin: String,
-        /// How the call ended.
-        fault: Fault,
-    },
-    /// The ticker of the sandbox has stopped.
-    #[error(
-        "{origin} is not loaded, since the sandbox's ticker has stopped and no deadline would hold; restart the process"
-    )]
-    NoTicker {
-        /// Where the bytes came from.
-        origin: String,
-    },
-    /// The engine that the limits call for could not be set up.
-    #[error("{origin} cannot be loaded: {error}")]
-    Engine {
-        /// Where the bytes came from.
-        origin: String,
-        /// Why not.
-        error: SandboxError,
-    },
-}
 
 /// A component that is ready to become guests.
 pub struct CompiledPolicy {
     sandbox: Sandbox,
     artifact: Artifact,
+    /// Whose compilation it is.
+    account: Option<Arc<Account>>,
     manifest: Manifest,
     stages: Stages,
     imports: Vec<String>,
@@ -193,19 +70,26 @@ impl Exports {
 }
 
 impl CompiledPolicy {
-    pub(crate) fn load(sandbox: &Sandbox, artifact: &Artifact, limits: &Limits) -> Result<Self, LoadError> {
+    pub(crate) fn load(
+        sandbox: &Sandbox,
+        artifact: &Artifact,
+        limits: &Limits,
+        account: Option<&Arc<Account>>,
+    ) -> Result<Self, LoadError> {
         let span = tracing::debug_span!("load", origin = artifact.origin(), profile = limits.profile.as_str());
         let _entered = span.entered();
+        let outline = outline(sandbox, artifact, limits)?;
         let declared = DeclaredLimits::of(artifact.bytes())
             .map_err(|error| LoadError::Limits { origin: artifact.origin().to_owned(), error })?;
         let limits = &declared.narrow(limits);
-        let prepared = Prepared::new(sandbox, artifact, limits)?;
+        let prepared = Prepared::new(sandbox, artifact, &outline, limits, account)?;
         let manifest = guest::describe(sandbox, artifact.origin(), &prepared, limits)?;
         let stages = prepared.exports.stages();
         tracing::debug!(policy = manifest.name, version = manifest.version, ?stages, "loaded");
         let policy = Self {
             sandbox: sandbox.clone(),
             artifact: artifact.clone(),
+            account: account.cloned(),
             manifest,
             stages,
             imports: prepared.imports.clone(),
@@ -276,7 +160,8 @@ impl CompiledPolicy {
         match slot.get() {
             Some(prepared) => Ok(prepared),
             None => {
-                let prepared = Prepared::new(&self.sandbox, &self.artifact, limits)?;
+                let outline = outline(&self.sandbox, &self.artifact, limits)?;
+                let prepared = Prepared::new(&self.sandbox, &self.artifact, &outline, limits, self.account.as_ref())?;
                 Ok(slot.get_or_init(|| prepared))
             }
         }
@@ -301,25 +186,43 @@ impl std::fmt::Debug for CompiledPolicy {
 }
 
 impl Prepared {
-    fn new(sandbox: &Sandbox, artifact: &Artifact, limits: &Limits) -> Result<Self, LoadError> {
-        let origin = || artifact.origin().to_owned();
-        artifact.check_kind()?;
-        let engine =
-            sandbox.engine(EngineKind::of(limits)).map_err(|error| LoadError::Engine { origin: origin(), error })?;
+    /// The steps of a load from the structure to the guest, in order: nothing compiles what an earlier one refuses.
+    fn new(
+        sandbox: &Sandbox,
+        artifact: &Artifact,
+        outline: &Outline,
+        limits: &Limits,
+        account: Option<&Arc<Account>>,
+    ) -> Result<Self, LoadError> {
+        let contract = Contract::of(&outline.exports, artifact.origin())?;
+        let imports = imports(outline, artifact.origin())?;
+        let component = sandbox.compile(artifact, limits, account)?;
         let invalid = |error: wasmtime::Error| LoadError::Invalid {
-            origin: origin(),
+            origin: artifact.origin().to_owned(),
             profile: limits.profile.as_str(),
             reason: sentence(&format!("{error:#}")),
         };
-        // Never `Component::new`, which takes text where that feature is on.
-        let component = Component::from_binary(&engine, artifact.bytes()).map_err(invalid)?;
-        let contract = Contract::of(&component, &engine, artifact.origin())?;
-        let imports = imports(&component, &engine, artifact.origin())?;
-        let mut linker = Linker::new(&engine);
+        let mut linker = Linker::new(component.engine());
         log::link(&mut linker).map_err(invalid)?;
         let pre = linker.instantiate_pre(&component).map_err(invalid)?;
         Ok(Self { pre, exports: contract.exports(&component, artifact.origin())?, imports })
     }
+}
+
+/// Holds the artifact to the bounds of its profile.
+fn outline(sandbox: &Sandbox, artifact: &Artifact, limits: &Limits) -> Result<Outline, LoadError> {
+    let bounds = sandbox.config().load.of(limits.profile);
+    let origin = || artifact.origin().to_owned();
+    let refused = |refused| match refused {
+        Refused::Over { key, found, most } => {
+            let meaning = LOAD_BOUNDS.iter().find(|row| row.key == key).map_or(key, |row| row.meaning);
+            LoadError::Over { origin: origin(), profile: limits.profile.as_str(), key, meaning, found, most }
+        }
+        Refused::Malformed(reason) => LoadError::Malformed { origin: origin(), reason: sentence(&reason) },
+    };
+    structure::size(artifact.bytes(), bounds).map_err(refused)?;
+    artifact.check_kind()?;
+    structure::check(artifact.bytes(), bounds).map_err(refused)
 }
 
 /// The interfaces of the contract that a component exports, by their full names.
@@ -347,10 +250,10 @@ fn full_name(interface: &str) -> String {
 impl Contract {
     /// Reads the real names of the exports: wasmtime's own look-up takes 0.1.1 for 0.1.0. Exports that are not the
     /// contract's are left by some toolchains; they are ignored and never called.
-    fn of(component: &Component, engine: &Engine, origin: &str) -> Result<Self, LoadError> {
+    fn of(exports: &[String], origin: &str) -> Result<Self, LoadError> {
         let mut contract = Self::default();
         let mut other_version = None;
-        for (name, _) in component.component_type().exports(engine) {
+        for name in exports {
             let Some(name) = name.strip_prefix("pointsman:policy/") else { continue };
             let (interface, version) = name.split_once('@').unwrap_or((name, ""));
             let exported = match interface {
@@ -418,20 +321,14 @@ impl Contract {
 }
 
 /// The imports with functions; an error where one is not allowed. Instances of types alone grant nothing.
-fn imports(component: &Component, engine: &Engine, origin: &str) -> Result<Vec<String>, LoadError> {
+fn imports(outline: &Outline, origin: &str) -> Result<Vec<String>, LoadError> {
     let (mut allowed, mut refused) = (Vec::new(), Vec::new());
-    for (name, item) in component.component_type().imports(engine) {
-        match item.ty {
-            ComponentItem::ComponentInstance(instance)
-                if instance.exports(engine).all(|(_, item)| matches!(item.ty, ComponentItem::Type(_))) => {}
-            ComponentItem::ComponentInstance(_) if name == log::LOG => allowed.push(name.to_owned()),
-            _ => refused.push(sentence(name)),
+    for import in &outline.imports {
+        match import.kind {
+            ImportKind::Types => {}
+            ImportKind::Instance if import.name == log::LOG => allowed.push(import.name.clone()),
+            ImportKind::Instance | ImportKind::Other => refused.push(sentence(&import.name)),
         }
     }
     if refused.is_empty() { Ok(allowed) } else { Err(LoadError::Imports { origin: origin.to_owned(), names: refused }) }
-}
-
-/// A fault of a guest that is built only to be asked what it is.
-pub(crate) fn cannot_describe(origin: &str, outcome: Outcome, message: String) -> LoadError {
-    LoadError::Describe { origin: origin.to_owned(), fault: Fault { outcome, message } }
 }

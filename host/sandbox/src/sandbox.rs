@@ -3,11 +3,15 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use wasmtime::Engine;
+use wasmtime::component::Component;
 
+use crate::account::Account;
 use crate::artifact::Artifact;
+use crate::compile::Compiler;
 use crate::engine::{self, EngineKind, Machine, Place, Places, SandboxConfig, SandboxError};
 use crate::limits::{Limits, Profile};
-use crate::policy::{CompiledPolicy, LoadError};
+use crate::load::LoadError;
+use crate::policy::CompiledPolicy;
 use crate::ticker::Ticker;
 
 /// Loads policies. Cheap to clone; every policy and guest keeps it alive, and the last one to go stops the ticker.
@@ -20,6 +24,7 @@ struct Shared {
     /// Built when first needed: a host without such guests does without.
     on_demand: Arc<OnceLock<Engine>>,
     ticker: Ticker,
+    compiler: Compiler,
     places: Arc<Places>,
     places_on_demand: Arc<Places>,
     loading: Mutex<()>,
@@ -30,20 +35,23 @@ impl Sandbox {
     ///
     /// # Errors
     ///
-    /// A [`SandboxError`] where so many guests do not fit this machine, or the engine or its ticker does not start.
+    /// A [`SandboxError`] where so many guests do not fit this machine, the engine or its ticker does not start, or the
+    /// compile cache cannot be used.
     pub fn new(config: SandboxConfig) -> Result<Self, SandboxError> {
         let machine = Machine::this();
         machine.check(&config)?;
+        let compiler = Compiler::new(&config.compile)?;
         let pooled = Arc::new(OnceLock::from(engine::build(EngineKind::Pooled, &config)?));
         let on_demand = Arc::new(OnceLock::new());
         let ticker = Ticker::start(vec![Arc::clone(&pooled), Arc::clone(&on_demand)]).map_err(SandboxError::Ticker)?;
         Ok(Self(Arc::new(Shared {
+            places: Places::new(config.guests),
+            places_on_demand: Places::new(machine.on_demand(&config)),
             config,
             pooled,
             on_demand,
             ticker,
-            places: Places::new(config.guests),
-            places_on_demand: Places::new(machine.on_demand(&config)),
+            compiler,
             loading: Mutex::new(()),
         })))
     }
@@ -57,18 +65,35 @@ impl Sandbox {
         self.load_with(artifact, &Limits::of(profile))
     }
 
-    /// Loads an artifact: checks what it is, compiles it for the engine that these limits call for, checks its contract
-    /// version, imports and exports, and has a guest describe itself, with these limits or the artifact's own where they
-    /// are narrower. Guests with other limits may be built of it all the same.
+    /// Loads an artifact for guests that belong to no tenant.
+    ///
+    /// # Errors
+    ///
+    /// See [`Sandbox::load_for`].
+    pub fn load_with(&self, artifact: &Artifact, limits: &Limits) -> Result<Arc<CompiledPolicy>, LoadError> {
+        self.load_for(artifact, limits, None)
+    }
+
+    /// Loads an artifact, in the order of [`crate::LoadStep`]: holds it to the bounds of its profile, checks its imports,
+    /// its exports and their version, compiles it for the engine that these limits call for, and has a guest describe
+    /// itself, with these limits or the artifact's own where they are narrower. Guests with other limits may be built of
+    /// it all the same. `account` is the tenant's that the compilation belongs to.
+    ///
+    /// Takes as long as a compilation and holds nothing meanwhile that a call or the rebuild of a guest waits for.
     ///
     /// # Errors
     ///
     /// A [`LoadError`], one sentence, that names the artifact's origin.
-    pub fn load_with(&self, artifact: &Artifact, limits: &Limits) -> Result<Arc<CompiledPolicy>, LoadError> {
+    pub fn load_for(
+        &self,
+        artifact: &Artifact,
+        limits: &Limits,
+        account: Option<&Arc<Account>>,
+    ) -> Result<Arc<CompiledPolicy>, LoadError> {
         if !self.ticker_alive() {
             return Err(LoadError::NoTicker { origin: artifact.origin().to_owned() });
         }
-        CompiledPolicy::load(self, artifact, limits).map(Arc::new)
+        CompiledPolicy::load(self, artifact, limits, account).map(Arc::new)
     }
 
     /// Whether deadlines are enforced: false once the ticker has stopped.
@@ -87,7 +112,20 @@ impl Sandbox {
         &self.0.ticker
     }
 
-    pub(crate) fn engine(&self, kind: EngineKind) -> Result<Engine, SandboxError> {
+    /// The artifact, compiled for the engine that these limits call for.
+    pub(crate) fn compile(
+        &self,
+        artifact: &Artifact,
+        limits: &Limits,
+        account: Option<&Arc<Account>>,
+    ) -> Result<Component, LoadError> {
+        let engine = self
+            .engine(EngineKind::of(limits))
+            .map_err(|error| LoadError::Engine { origin: artifact.origin().to_owned(), error })?;
+        self.0.compiler.compile(&self.0.config, &engine, artifact, limits, account)
+    }
+
+    fn engine(&self, kind: EngineKind) -> Result<Engine, SandboxError> {
         let slot = match kind {
             EngineKind::Pooled => &self.0.pooled,
             EngineKind::OnDemand => &self.0.on_demand,
@@ -215,7 +253,8 @@ mod tests {
         // Ticks come from the policy's log from here on.
         sandbox.ticker().kill();
         let clock = sandbox.clone();
-        let policy = CompiledPolicy::load(&sandbox, &chatty().artifact(), &Limits::default()).map(Arc::new).unwrap();
+        let policy =
+            CompiledPolicy::load(&sandbox, &chatty().artifact(), &Limits::default(), None).map(Arc::new).unwrap();
         with(
             move || clock.ticker().tick(),
             || {
@@ -253,8 +292,9 @@ mod tests {
         let sandbox = sandbox();
         sandbox.ticker().kill();
         let clock = sandbox.clone();
-        let policy =
-            CompiledPolicy::load(&sandbox, &chatty_classifier().artifact(), &Limits::default()).map(Arc::new).unwrap();
+        let policy = CompiledPolicy::load(&sandbox, &chatty_classifier().artifact(), &Limits::default(), None)
+            .map(Arc::new)
+            .unwrap();
         with(
             move || clock.ticker().tick(),
             || {
@@ -281,7 +321,8 @@ mod tests {
         let clock = sandbox.clone();
         let logs = "(call $log (i32.const 0) (i32.const 1024) (i32.const 2)) (loop) (i32.const 4096)";
         let policy = Policy { configure: logs.into(), ..chatty() };
-        let policy = CompiledPolicy::load(&sandbox, &policy.artifact(), &Limits::default()).map(Arc::new).unwrap();
+        let policy =
+            CompiledPolicy::load(&sandbox, &policy.artifact(), &Limits::default(), None).map(Arc::new).unwrap();
         let limits = Limits { start_deadline_us: 5_000, deadline_us: 1_000, ..Limits::default() };
         let start = |ticks: u32| {
             let clock = clock.clone();

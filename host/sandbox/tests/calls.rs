@@ -167,7 +167,7 @@ fn the_same_calls_use_the_same_fuel() {
 #[test]
 fn both_settings_of_determinism_answer_the_same() {
     for determinism in [Determinism::Fast, Determinism::Portable] {
-        let sandbox = Sandbox::new(SandboxConfig { guests: 1, determinism }).unwrap();
+        let sandbox = Sandbox::new(SandboxConfig { guests: 1, determinism, ..SandboxConfig::default() }).unwrap();
         let mut slot = Policy::default().slot(&sandbox, Limits::default());
         assert_eq!(slot.score(&args(&[0.1, -0.0])).unwrap(), [0.1, -0.0]);
     }
@@ -180,7 +180,8 @@ fn a_computed_nan_has_canonical_bits_where_results_are_portable() {
           (f64.neg (f64.div (f64.load (local.get $numbers)) (f64.load (local.get $numbers)))))
         (f64.store (i32.const 8192) (f64.add (f64.load (i32.const 8192)) (f64.const 1)))
         (call $list (i32.const 8192) (i32.const 1))";
-    let sandbox = Sandbox::new(SandboxConfig { guests: 1, determinism: Determinism::Portable }).unwrap();
+    let config = SandboxConfig { guests: 1, determinism: Determinism::Portable, ..SandboxConfig::default() };
+    let sandbox = Sandbox::new(config).unwrap();
     let mut slot = Policy::scorer(body).slot(&sandbox, Limits::default());
     let costs = slot.score(&args(&[0.0])).unwrap();
     assert_eq!(costs[0].to_bits(), 0x7ff8_0000_0000_0000);

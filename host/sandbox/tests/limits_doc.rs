@@ -8,12 +8,14 @@ use pointsman_sandbox::*;
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/limits.md");
 
 /// The tables by the names of their marks on the page.
-fn tables() -> [(&'static str, String); 1] {
-    let limits = LIMITS.iter().map(|row| {
-        let numbers = [row.compact, row.engine, row.most].map(grouped);
-        [vec![code(row.key)], numbers.into(), vec![row.meaning.into(), ends_in(row.ends_in)]].concat()
-    });
-    [("limits", table(&["key", "compact", "engine", "most", "what it bounds", "ends in"], limits))]
+fn tables() -> [(&'static str, String); 3] {
+    [("limits", LIMITS), ("bounds", LOAD_BOUNDS), ("compilation", COMPILE_LIMITS)].map(|(name, rows)| {
+        let rows = rows.iter().map(|row| {
+            let numbers = [row.compact, row.engine, row.most].map(grouped);
+            [vec![code(row.key)], numbers.into(), vec![row.meaning.into(), ends_in(row.ends_in)]].concat()
+        });
+        (name, table(&["key", "compact", "engine", "most", "what it bounds", "ends in"], rows))
+    })
 }
 
 fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
@@ -34,9 +36,11 @@ fn grouped(number: u64) -> String {
     groups.join(",")
 }
 
-/// An outcome's name, or words.
+/// The name of an outcome, of a step of loading or of a failure to compile, or words.
 fn ends_in(end: &str) -> String {
-    if Outcome::ALL.iter().any(|outcome| outcome.as_str() == end) { code(end) } else { end.to_owned() }
+    let mut names = Outcome::ALL.iter().map(|outcome| outcome.as_str()).chain(LoadStep::ALL.map(LoadStep::as_str));
+    let name = names.any(|name| name == end) || ["compile-memory", "compile-timeout"].contains(&end);
+    if name { code(end) } else { end.to_owned() }
 }
 
 /// The page with that table between its marks.
@@ -60,7 +64,7 @@ fn docs_limits_has_the_tables_of_the_code() {
 
 #[test]
 fn what_a_limit_ends_in_is_an_outcome_or_one_of_few_words() {
-    for row in LIMITS {
+    for row in LIMITS.iter().chain(LOAD_BOUNDS).chain(COMPILE_LIMITS) {
         let known = ends_in(row.ends_in).starts_with('`') || ["cut", "dropped", "a new guest"].contains(&row.ends_in);
         assert!(known, "{row:?}");
     }

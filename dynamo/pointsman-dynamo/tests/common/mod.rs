@@ -18,6 +18,7 @@ use dynamo_kv_router::{
     KvRouterConfig, RoutingPartitionRef, SchedulingRequest, WorkerLoadProjection, WorkerSelectionInput,
     WorkerSelectionPolicy, WorkerSelectionPolicyFactory, WorkerSelector, WorkerType,
 };
+use pointsman_dynamo::WorkerCommand;
 use pointsman_parity::dynamo::plain_request;
 use serde_json::{Value, json};
 
@@ -65,13 +66,18 @@ pub fn policy_file(policy_type: &str, parameters: &Value) -> String {
     json!({ "worker_selection": roles }).to_string()
 }
 
+/// The service's own program compiles what a test loads from a file.
+pub fn worker() -> Option<WorkerCommand> {
+    option_env!("CARGO_BIN_EXE_pointsman-dynamo").map(WorkerCommand::new)
+}
+
 /// Everything that the service links.
 pub fn registry() -> &'static RouterPluginRegistry {
     static REGISTRY: OnceLock<RouterPluginRegistry> = OnceLock::new();
     REGISTRY.get_or_init(|| {
         let mut registry = dynamo_custom_policy_builtin::default_registry();
         dynamo_custom_policy_builtin::register(&mut registry).unwrap();
-        pointsman_dynamo::register(&mut registry).unwrap();
+        pointsman_dynamo::register(&mut registry, worker()).unwrap();
         registry
     })
 }

@@ -9,8 +9,9 @@ use pointsman_routing::config::{
     WorkerSelection,
 };
 use pointsman_routing::{DEFAULT, PartitionKey, Provider, Router, RouterError};
-use pointsman_sandbox::{Artifact, LoadError, Outcome, Profile, Sandbox, SandboxConfig};
+use pointsman_sandbox::{Artifact, LoadError, Outcome, Profile, Sandbox, SandboxConfig, SandboxError};
 
+use crate::compile::Compile;
 use crate::error::CliError;
 use crate::register::Registration;
 use crate::{output, source};
@@ -31,12 +32,14 @@ pub(crate) struct Check {
     /// Also prints what would change for a router that runs with this file.
     #[arg(long, value_name = "RUNNING")]
     against: Option<PathBuf>,
+    #[command(flatten)]
+    compile: Compile,
 }
 
 impl Check {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let reading = Reading::load(&self.file);
-        let mut checker = Checker::new(&reading)?;
+        let mut checker = Checker::new(&reading, &self.compile)?;
         for registration in &self.register {
             checker.register(registration);
         }
@@ -108,15 +111,21 @@ struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    fn new(reading: &'a Reading) -> Result<Self, CliError> {
+    fn new(reading: &'a Reading, compile: &Compile) -> Result<Self, CliError> {
         let built_in = pointsman_policies::all().iter();
         let types = built_in.map(|policy| (policy.name.to_owned(), Some(source::built_in(policy)))).collect();
         let mut problems = reading.problems.clone();
-        let sandbox = match Sandbox::new(reading.config.sandbox.sandbox_config()) {
+        let sandbox = match Sandbox::new(compile.config(reading.config.sandbox.sandbox_config())) {
             Ok(sandbox) => sandbox,
             Err(error) => {
-                problems.push(reading.problem("sandbox.guests", error.to_string()));
-                Sandbox::new(SandboxConfig { guests: 16, ..SandboxConfig::default() })?
+                let field = match error {
+                    SandboxError::Cache { .. } => "sandbox.compile.cache",
+                    _ => "sandbox.guests",
+                };
+                problems.push(reading.problem(field, error.to_string()));
+                let mut small = compile.config(SandboxConfig { guests: 16, ..SandboxConfig::default() });
+                small.compile.cache = None;
+                Sandbox::new(small)?
             }
         };
         Ok(Self { reading, sandbox, types, problems })
@@ -146,13 +155,11 @@ impl<'a> Checker<'a> {
             self.problems.push(self.reading.problem(&format!("components[{place}].{field}"), message));
         };
         let artifact = Artifact::from_file(&component.path).map_err(|error| report("path", error.to_string())).ok();
-        if let (Some(artifact), Some(digest)) = (&artifact, &component.digest) {
-            let found = artifact.sha256_hex();
-            if *digest != found {
-                let path = component.path.display();
-                report("digest", format!("{path} has sha256:{found}; deploy the pinned file or change the digest"));
-            }
-        }
+        // What is not the pinned file is looked at no further.
+        let artifact = artifact.and_then(|artifact| match &component.digest {
+            Some(digest) => artifact.pinned(digest).map_err(|error| report("digest", error.to_string())).ok(),
+            None => Some(artifact),
+        });
         let loaded = artifact.map(|artifact| self.loadable(artifact));
         let artifact = loaded.and_then(|loaded| {
             let field = format!("components[{place}].path");

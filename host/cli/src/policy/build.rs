@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use pointsman_sandbox::{Artifact, DeclaredLimits, Profile};
+use pointsman_sandbox::{Artifact, DeclaredLimits, Profile, Sandbox};
 
-use super::{small_sandbox, stage_names};
+use super::{small, stage_names};
+use crate::compile::Compile;
 use crate::error::CliError;
 use crate::output;
 
@@ -25,11 +26,14 @@ pub(crate) struct Build {
     /// smaller of this and what they are granted. May be given repeatedly.
     #[arg(long = "limit", value_name = "KEY=VALUE")]
     limits: Vec<String>,
+    #[command(flatten)]
+    compile: Compile,
 }
 
 impl Build {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let declared = declared(&self.limits)?;
+        let sandbox = Sandbox::new(self.compile.config(small()))?;
         for built in pointsman_build::Build::package(self.dir).run()? {
             let mut component = built.component;
             if !declared.is_empty() {
@@ -38,7 +42,7 @@ impl Build {
             }
             let path = self.output.clone().unwrap_or_else(|| format!("{}.wasm", built.package).into());
             let artifact = Artifact::from_bytes(built.package, component.as_slice());
-            let policy = small_sandbox()?.load(&artifact, Profile::default())?;
+            let policy = sandbox.load(&artifact, Profile::default())?;
             write_whole(&path, &component).map_err(|source| CliError::Write { path: path.clone(), source })?;
             let manifest = policy.manifest();
             output::text(&format!(

@@ -4,11 +4,12 @@ use std::fmt::Write;
 
 use pointsman_contract::{Inputs, Partition, Reads, Role, RouterConfig};
 use pointsman_routing::DEFAULT;
-use pointsman_sandbox::{CompiledPolicy, GuestSetup, GuestSlot, Limits, Outcome};
+use pointsman_sandbox::{CompiledPolicy, GuestSetup, GuestSlot, Limits, Outcome, Sandbox};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{small_sandbox, stage_names};
+use super::{small, stage_names};
+use crate::compile::Compile;
 use crate::error::CliError;
 use crate::{output, parameters, source};
 
@@ -27,6 +28,8 @@ pub(crate) struct Inspect {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    compile: Compile,
 }
 
 impl Inspect {
@@ -34,7 +37,7 @@ impl Inspect {
         let given = self.parameters.as_deref().map(|text| parameters::parse("--parameters", text)).transpose()?;
         let artifact = source::artifact(&self.policy)?;
         let limits = Limits::default();
-        let policy = small_sandbox()?.load(&artifact, limits.profile)?;
+        let policy = Sandbox::new(self.compile.config(small()))?.load(&artifact, limits.profile)?;
         let setup = GuestSetup {
             policy: policy.clone(),
             instance: policy.manifest().name.clone(),

@@ -7,7 +7,7 @@ use pointsman_policies::BuiltIn;
 use pointsman_sandbox::{CompiledPolicy, LoadError, Profile, Sandbox};
 use serde_json::json;
 
-use super::{small_sandbox, stage_names};
+use super::{small, stage_names};
 use crate::error::CliError;
 use crate::{output, source};
 
@@ -21,7 +21,7 @@ pub(crate) struct List {
 
 impl List {
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let sandbox = small_sandbox()?;
+        let sandbox = Sandbox::new(small())?;
         let mut table = output::table(&["NAME", "VERSION", "STAGES", "DESCRIPTION"]);
         let mut values = Vec::new();
         for policy in load_all(&sandbox, pointsman_policies::all()) {

@@ -8,7 +8,7 @@ mod table_check;
 mod table_file;
 
 use pointsman_contract::Stages;
-use pointsman_sandbox::{Determinism, Sandbox, SandboxConfig};
+use pointsman_sandbox::SandboxConfig;
 
 use crate::error::CliError;
 
@@ -32,9 +32,9 @@ impl Command {
     }
 }
 
-/// A sandbox for a few guests at a time.
-fn small_sandbox() -> Result<Sandbox, CliError> {
-    Ok(Sandbox::new(SandboxConfig { guests: 4, determinism: Determinism::Fast })?)
+/// The settings of a sandbox for a few guests at a time.
+fn small() -> SandboxConfig {
+    SandboxConfig { guests: 4, ..SandboxConfig::default() }
 }
 
 /// The stages by name.

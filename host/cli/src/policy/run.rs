@@ -5,11 +5,13 @@ use std::path::PathBuf;
 
 use pointsman_contract::Role;
 use pointsman_routing::{GivenAnswer, GivenPolicy, GivenTable, InstanceSpec, Provider, RouterError, WorkerKey};
+use pointsman_sandbox::Sandbox;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::small_sandbox;
+use super::small;
 use super::table_file::TableFile;
+use crate::compile::Compile;
 use crate::error::CliError;
 use crate::{output, parameters, source};
 
@@ -32,6 +34,8 @@ pub(crate) struct Run {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    compile: Compile,
 }
 
 impl Run {
@@ -47,7 +51,8 @@ impl Run {
             router_config,
         };
         let workers = sorted_workers(&table);
-        let answer = table.decide(&small_sandbox()?, policy).map_err(|error| match error {
+        let sandbox = Sandbox::new(self.compile.config(small()))?;
+        let answer = table.decide(&sandbox, policy).map_err(|error| match error {
             // What is wrong with the table itself.
             RouterError::Config(message) => CliError::Table { file: self.table.display().to_string(), message },
             other => other.into(),

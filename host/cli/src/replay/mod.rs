@@ -20,6 +20,7 @@ use self::arguments::{Policies, Policy, Pools, Speed, workers};
 use self::files::{OutputFile, refuse_shared};
 use self::listener::Listener;
 use self::runs::Setup;
+use crate::compile::Compile;
 use crate::error::CliError;
 use crate::output;
 use crate::register::Registration;
@@ -91,6 +92,8 @@ pub(crate) struct Replay {
     /// Writes the report as JSON; `-` for standard output, where the table then goes to standard error.
     #[arg(long, value_name = "FILE|-")]
     json: Option<PathBuf>,
+    #[command(flatten)]
+    compile: Compile,
 }
 
 /// How the stages of one component are run.
@@ -238,6 +241,7 @@ impl Replay {
         overrides.prefill = self.router_prefill_policy.clone().or(overrides.prefill);
         overrides.decode = self.router_decode_policy.clone().or(overrides.decode);
         Ok(Setup {
+            compile: &self.compile,
             seed: self.seed,
             mode: match self.stages {
                 Stages::Fused => StageMode::Fused,

@@ -9,6 +9,7 @@ use pointsman_routing::{DEFAULT, InstanceSpec, PartitionKey, Provider, Router, R
 use pointsman_sandbox::{Artifact, Determinism, Profile, Sandbox, SandboxConfig};
 
 use super::arguments::Policy;
+use crate::compile::Compile;
 use crate::error::CliError;
 use crate::register::Registration;
 use crate::{parameters, source};
@@ -34,12 +35,13 @@ pub(super) struct Setup<'a> {
     pub(super) roles: &'a [Role],
     pub(super) register: &'a [Registration],
     pub(super) overrides: Overrides,
+    pub(super) compile: &'a Compile,
 }
 
 impl Setup<'_> {
     pub(super) fn prepare(&self, policies: &[(Policy, Option<String>)]) -> Result<Vec<Prepared>, CliError> {
         let determinism = self.determinism.unwrap_or_default();
-        let sandbox = Sandbox::new(SandboxConfig { determinism, ..SandboxConfig::default() })?;
+        let sandbox = Sandbox::new(self.compile.config(SandboxConfig { determinism, ..SandboxConfig::default() }))?;
         let router = |builder: RouterBuilder| {
             let router = builder.seed(self.seed).stages(self.mode).deadline_us(BACKSTOP_US).build()?;
             for role in self.roles {
@@ -95,7 +97,7 @@ impl Setup<'_> {
             InstanceKind::Component(path) => Some(path.clone()),
             InstanceKind::Type(_) | InstanceKind::Pipeline { .. } => None,
         }));
-        let mut wanted: SandboxConfig = config.sandbox.sandbox_config();
+        let mut wanted: SandboxConfig = self.compile.config(config.sandbox.sandbox_config());
         wanted.determinism = self.determinism.unwrap_or(wanted.determinism);
         let sandbox = if wanted == *sandbox.config() { sandbox.clone() } else { Sandbox::new(wanted)? };
         let mut builder = Router::builder().sandbox(sandbox);

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use pointsman_admission::{AffinityMode, Profiles};
 use pointsman_contract::Role;
-use pointsman_sandbox::{Limits, Profile, Quotas, SandboxConfig};
+use pointsman_sandbox::{ByProfile, CompileConfig, Limits, LoadBounds, Profile, Quotas, SandboxConfig};
 use serde_json::Map;
 
 pub use pointsman_sandbox::Determinism;
@@ -286,7 +286,7 @@ pub struct Component {
 }
 
 /// The section `sandbox`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxSettings {
     /// The most guests at a time, 1 to [`MOST_GUESTS`].
     pub guests: u32,
@@ -298,20 +298,26 @@ pub struct SandboxSettings {
     pub smoke: bool,
     /// When a policy that fails is kept out.
     pub breaker: BreakerSettings,
+    /// What an artifact may be.
+    pub load: ByProfile<LoadBounds>,
+    /// How artifacts are compiled. No file names the worker: a host sets it.
+    pub compile: CompileConfig,
 }
 
 impl Default for SandboxSettings {
     fn default() -> Self {
-        let SandboxConfig { guests, determinism } = SandboxConfig::default();
-        Self { guests, determinism, require_digest: false, smoke: true, breaker: BreakerSettings::default() }
+        let SandboxConfig { guests, determinism, load, compile } = SandboxConfig::default();
+        let breaker = BreakerSettings::default();
+        Self { guests, determinism, require_digest: false, smoke: true, breaker, load, compile }
     }
 }
 
 impl SandboxSettings {
     /// What [`pointsman_sandbox::Sandbox::new`] takes.
     #[must_use]
-    pub const fn sandbox_config(&self) -> SandboxConfig {
-        SandboxConfig { guests: self.guests, determinism: self.determinism }
+    pub fn sandbox_config(&self) -> SandboxConfig {
+        let Self { guests, determinism, load, compile, .. } = self.clone();
+        SandboxConfig { guests, determinism, load, compile }
     }
 }
 

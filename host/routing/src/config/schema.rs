@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use pointsman_contract::Role;
-use pointsman_sandbox::{LIMITS, Profile};
+use pointsman_sandbox::{COMPILE_LIMITS, CompileConfig, LIMITS, LOAD_BOUNDS, LimitRow, Profile};
 use rustc_hash::FxHashMap;
 use serde_json::Map;
 
@@ -81,6 +81,9 @@ const REFUSED_ROUTER_SETTINGS: &[(&[&str], &str)] = &[
         "routers share no load with each other; send each partition's requests through one router, and remove this",
     ),
 ];
+const SANDBOX_FIELDS: &[&str] = &["guests", "determinism", "require_digest", "smoke", "breaker", "load", "compile"];
+const COMPILE_FIELDS: &[&str] = &["at_once", "cache", "cache_bytes"];
+const PROFILES: &[&str] = &["compact", "engine"];
 const SELECTION_FIELDS: &[&str] = &["aggregated", "prefill", "decode", "encode", "instances", "partitions"];
 const INSTANCE_FIELDS: &[&str] =
     &["name", "type", "component", "pipeline", "parameters", "limits", "on_fault", "tenant"];
@@ -143,7 +146,7 @@ fn sections(folder: &Path, root: &Field<'_>, config: &mut PolicyConfig, places: 
         config.router = router(&field, report);
     }
     if let Some(field) = fields.get("sandbox") {
-        config.sandbox = sandbox(&field, report);
+        config.sandbox = sandbox(&field, folder, report);
     }
     // Where the file ends early, a section that has not begun may be in the rest.
     let complete = |key: &str| fields.get(key).map_or(!root.node.cut, |field| !field.node.cut);
@@ -206,11 +209,9 @@ fn router(field: &Field<'_>, report: &mut Report) -> RouterSettings {
     settings
 }
 
-fn sandbox(field: &Field<'_>, report: &mut Report) -> SandboxSettings {
+fn sandbox(field: &Field<'_>, folder: &Path, report: &mut Report) -> SandboxSettings {
     let mut settings = SandboxSettings::default();
-    let Some(fields) = field.fields(&["guests", "determinism", "require_digest", "smoke", "breaker"], report) else {
-        return settings;
-    };
+    let Some(fields) = field.fields(SANDBOX_FIELDS, report) else { return settings };
     if let Some(guests) = fields.get("guests").and_then(|field| field.whole(1..=u64::from(MOST_GUESTS), report)) {
         settings.guests = u32::try_from(guests).unwrap_or(MOST_GUESTS);
     }
@@ -231,7 +232,46 @@ fn sandbox(field: &Field<'_>, report: &mut Report) -> SandboxSettings {
     if let Some(field) = fields.get("breaker") {
         settings.breaker = breaker(&field, report);
     }
+    if let Some(fields) = fields.get("load").and_then(|field| field.fields(PROFILES, report)) {
+        let bounds = &mut settings.load;
+        by_profile(&fields, LOAD_BOUNDS, |profile, key, value| bounds.of_mut(profile).set(key, value), report);
+    }
+    if let Some(field) = fields.get("compile") {
+        compile(&field, folder, &mut settings.compile, report);
+    }
     settings
+}
+
+fn compile(field: &Field<'_>, folder: &Path, settings: &mut CompileConfig, report: &mut Report) {
+    let allowed = [PROFILES, COMPILE_FIELDS].concat();
+    let Some(fields) = field.fields(&allowed, report) else { return };
+    let limits = &mut settings.limits;
+    by_profile(&fields, COMPILE_LIMITS, |profile, key, value| limits.of_mut(profile).set(key, value), report);
+    if let Some(at_once) = fields.get("at_once").and_then(|field| field.whole_u32(1..=1_024, report)) {
+        settings.at_once = at_once;
+    }
+    if let Some(path) = fields.get("cache").and_then(|field| field.text(report)) {
+        settings.cache = Some(folder.join(path));
+    }
+    if let Some(bytes) = fields.get("cache_bytes").and_then(|field| field.whole(1..=1 << 40, report)) {
+        settings.cache_bytes = bytes;
+    }
+}
+
+/// The values that a table knows, of either profile.
+fn by_profile(
+    fields: &Fields<'_>,
+    table: &[LimitRow],
+    mut set: impl FnMut(Profile, &str, u64) -> bool,
+    report: &mut Report,
+) {
+    for profile in [Profile::Compact, Profile::Engine] {
+        let Some(field) = fields.get(profile.as_str()) else { continue };
+        for (key, value) in table_values(&field, table, &[], report) {
+            let known = set(profile, key, value);
+            debug_assert!(known, "{key} is a key of its table");
+        }
+    }
 }
 
 fn components(
@@ -302,7 +342,7 @@ fn tenants(field: &Field<'_>, report: &mut Report) -> Vec<Tenant> {
                 }
             }
         }
-        let limits = fields.get("limits").map(|field| limit_values(&field, &[], report)).unwrap_or_default();
+        let limits = fields.get("limits").map(|field| table_values(&field, LIMITS, &[], report)).unwrap_or_default();
         let quotas = fields.get("quotas").map(|field| quotas(&field, report)).unwrap_or_default();
         let grants = fields.get("grants").map(|field| grants(&field, report)).unwrap_or_default();
         if let Some(name) = name {
@@ -673,25 +713,22 @@ fn request_classifier(field: &Field<'_>, context: &Context<'_>, report: &mut Rep
 }
 
 fn limits(field: &Field<'_>, report: &mut Report) -> LimitsPatch {
-    let mut patch = LimitsPatch::default();
-    patch.values = limit_values(field, &["profile"], report);
-    if let Some(field) = field.peek("profile") {
-        patch.profile = field.word(&["compact", "engine"], Profile::from_name, report);
-    }
-    patch
+    let values = table_values(field, LIMITS, &["profile"], report);
+    let profile = field.peek("profile").and_then(|field| field.word(PROFILES, Profile::from_name, report));
+    LimitsPatch { profile, values }
 }
 
-/// The keys of the table of limits; `more` are the other fields that may stand beside them.
-fn limit_values(field: &Field<'_>, more: &[&str], report: &mut Report) -> Vec<(&'static str, u64)> {
-    let keys: Vec<&str> = more.iter().copied().chain(LIMITS.iter().map(|row| row.key)).collect();
+/// The values that a table's keys are set to; `more` are the other fields that may stand beside them.
+fn table_values(
+    field: &Field<'_>,
+    table: &[LimitRow],
+    more: &[&'static str],
+    report: &mut Report,
+) -> Vec<(&'static str, u64)> {
+    let keys: Vec<&str> = more.iter().copied().chain(table.iter().map(|row| row.key)).collect();
     let Some(fields) = field.fields(&keys, report) else { return Vec::new() };
-    let mut values = Vec::new();
-    for row in LIMITS {
-        if let Some(value) = fields.get(row.key).and_then(|field| field.whole(1..=row.most, report)) {
-            values.push((row.key, value));
-        }
-    }
-    values
+    let value = |row: &LimitRow| Some((row.key, fields.get(row.key)?.whole(1..=row.most, report)?));
+    table.iter().filter_map(value).collect()
 }
 
 fn on_fault(field: &Field<'_>, report: &mut Report) -> OnFault {

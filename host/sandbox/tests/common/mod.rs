@@ -430,10 +430,10 @@ impl Policy {
     }
 }
 
-/// A component's text as an artifact.
+/// A component's text as an artifact, trusted so that a test need not start a worker.
 pub fn component(text: &str) -> Artifact {
     let bytes = wat::parse_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    Artifact::from_bytes("test.wasm", bytes)
+    Artifact::from_bytes("test.wasm", bytes).trusted()
 }
 
 /// A sandbox for few guests.
@@ -468,4 +468,26 @@ pub fn slot(policy: &Arc<CompiledPolicy>, limits: Limits) -> GuestSlot {
 /// Rows with one number each.
 pub fn args(numbers: &[f64]) -> Args {
     Args { rows: numbers.len() as u32, numbers: Arc::new(numbers.to_vec()), ..Args::default() }
+}
+
+/// One function that takes a compiler minutes: 3,000 loops within each other over 300 locals.
+pub fn nested_loops() -> Policy {
+    let mut body = String::new();
+    for number in 0..3_000 {
+        write!(body, "loop local.get {} i32.const 1 i32.add local.set {} ", number % 300, (number + 7) % 300).unwrap();
+    }
+    for number in 0..3_000 {
+        write!(body, "local.get {} br_if 0 end ", number % 300).unwrap();
+    }
+    Policy { core: format!("(func (local {}) {body})", "i32 ".repeat(300)), ..Policy::default() }
+}
+
+/// One function that takes a compiler most of a gigabyte: 10,000 loops in a row over 1,000 locals.
+pub fn loops_in_a_row() -> Policy {
+    let mut body = String::new();
+    for number in 0..10_000 {
+        let (from, to) = (number % 1_000, (number + 7) % 1_000);
+        write!(body, "loop local.get {from} i32.const 1 i32.add local.set {to} local.get {to} br_if 0 end ").unwrap();
+    }
+    Policy { core: format!("(func (local {}) {body})", "i32 ".repeat(1_000)), ..Policy::default() }
 }
