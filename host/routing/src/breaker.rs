@@ -282,10 +282,10 @@ mod tests {
     #[test]
     fn what_never_reached_the_policy_is_not_its_fault() {
         let breaker = breaker();
-        (0..9).for_each(|_| drop(call(&breaker, 0.0, Outcome::OverQuota)));
+        (0..9).for_each(|_| _ = call(&breaker, 0.0, Outcome::OverQuota));
         assert_eq!(breaker.state(), BreakerState::Closed);
         open(&breaker, 0.0);
-        (0..9).for_each(|_| drop(call(&breaker, 50.0, Outcome::OverQuota)));
+        (0..9).for_each(|_| _ = call(&breaker, 50.0, Outcome::OverQuota));
         assert_eq!(breaker.state(), BreakerState::HalfOpen);
     }
 
@@ -297,7 +297,7 @@ mod tests {
         assert!(Arc::ptr_eq(&one, &breakers.of("a", settings)));
         assert!(!Arc::ptr_eq(&one, &breakers.of("b", settings)));
         let never = breakers.of("a", BreakerSettings { faults: 0, ..settings });
-        (0..99).for_each(|_| drop(call(&never, 0.0, Outcome::Trap)));
+        (0..99).for_each(|_| _ = call(&never, 0.0, Outcome::Trap));
         assert_eq!(never.state(), BreakerState::Closed);
     }
 }
