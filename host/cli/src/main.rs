@@ -7,6 +7,7 @@ mod error;
 mod output;
 mod parameters;
 mod policy;
+mod record;
 mod register;
 mod replay;
 mod source;
@@ -40,6 +41,9 @@ enum Command {
     /// Checks router-policy files.
     #[command(subcommand)]
     Config(config::Command),
+    /// Shows recorded decisions and makes them again.
+    #[command(subcommand)]
+    Record(record::Command),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +53,7 @@ fn main() -> ExitCode {
         Command::Replay(command) => command.run(),
         Command::Policy(command) => command.run(),
         Command::Config(command) => command.run(),
+        Command::Record(command) => command.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -118,6 +118,7 @@ pub(crate) struct Budget {
 struct Guest {
     store: Store<State>,
     stages: StageFuncs,
+    calls: u64,
 }
 
 /// Builds a guest and has it describe its policy.
@@ -268,7 +269,7 @@ impl Guest {
         let answer = configure.call(&mut store, arguments);
         store.data().log.finish();
         match answer {
-            Ok((Ok(inputs),)) => Ok((Self { store, stages }, inputs.into())),
+            Ok((Ok(inputs),)) => Ok((Self { store, stages, calls: 0 }, inputs.into())),
             Ok((Err(message),)) => Err(StartError::new(Outcome::PolicyError, sentence(&message))),
             Err(error) => Err(start_error("configure", &error, limits, Outcome::BadAnswer)),
         }
@@ -331,6 +332,12 @@ impl GuestSlot {
     #[must_use]
     pub fn replaced(&self) -> u64 {
         self.replaced
+    }
+
+    /// How often the guest was called; 0 where there is none.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.guest.as_ref().map_or(0, |guest| guest.calls)
     }
 
     /// Asks the filter: an answer for each row.
@@ -451,6 +458,7 @@ impl GuestSlot {
         let func = func(&guest.stages).ok_or_else(missing)?;
         arm(&mut guest.store, budget.fuel, ticks(budget.deadline_us));
         guest.store.data_mut().log.refill();
+        guest.calls += 1;
         let answer = func.call(&mut guest.store, params);
         self.fuel_used = budget.fuel.saturating_sub(guest.store.get_fuel().unwrap_or(0));
         guest.store.data().log.finish();
