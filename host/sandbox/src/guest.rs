@@ -393,6 +393,12 @@ impl GuestSlot {
         self.recycled
     }
 
+    /// How often the guest was called; 0 where there is none.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.guest.as_ref().map_or(0, |guest| guest.calls)
+    }
+
     /// Asks the filter: an answer for each row.
     ///
     /// # Errors
