@@ -328,7 +328,7 @@ impl Replay<'_> {
         }
         let same_calls = replaced || calls(state) == calls(after);
         report.agreed += u64::from(agrees);
-        let differs = !agrees || (!replaced && !(same_fuel && same_calls));
+        let differs = !(agrees && (replaced || same_fuel && same_calls));
         report.different += u64::from(differs);
         if differs && report.differences.len() < most_differences {
             report.differences.push(Difference {

@@ -26,11 +26,22 @@ fn hostile() -> Vec<(&'static str, Policy)> {
     vec![
         ("spins", picks(SPIN)),
         ("traps", picks("(unreachable)")),
-        ("fills", picks("(loop $again (memory.fill (i32.const 8192) (i32.const 1) (i32.const 57000)) (br $again)) (unreachable)")),
+        (
+            "fills",
+            picks(
+                "(loop $again (memory.fill (i32.const 8192) (i32.const 1) (i32.const 57000)) (br $again)) (unreachable)",
+            ),
+        ),
         ("grows", picks("(loop $again (drop (memory.grow (i32.const 1))) (br $again)) (unreachable)")),
-        ("logs", Policy { imports_log: true, ..picks(
-            "(loop $again (call $log (i32.const 2) (i32.const 1024) (i32.const 1000)) (br $again)) (unreachable)",
-        ) }),
+        (
+            "logs",
+            Policy {
+                imports_log: true,
+                ..picks(
+                    "(loop $again (call $log (i32.const 2) (i32.const 1024) (i32.const 1000)) (br $again)) (unreachable)",
+                )
+            },
+        ),
     ]
 }
 
@@ -52,7 +63,8 @@ fn main() {
         return;
     }
     let bad = hostile();
-    let mut yaml = "sandbox: {smoke: false, breaker: {faults: 0}}\ntenants:\n  - {name: evil, routing_groups: [".to_owned();
+    let mut yaml =
+        "sandbox: {smoke: false, breaker: {faults: 0}}\ntenants:\n  - {name: evil, routing_groups: [".to_owned();
     yaml += &bad.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     yaml += "], quotas: {fuel_per_second: 1000000000}}\n  - {name: good, routing_groups: [good]}\nworker_selection:\n  \
              partitions:\n    - {routing_group: good, aggregated: good}\n";

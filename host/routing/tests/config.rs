@@ -504,7 +504,8 @@ fn unknown_fields_are_refused_at_every_level() {
 #[test]
 fn what_a_tenant_may_have_is_read_and_checked() {
     let tenants = |more: &str| format!("tenants: [{{name: a, routing_groups: [b], {more}}}]");
-    let config = parse(&tenants("limits: {fuel_base: 5}, quotas: {guests: 2, fuel_per_second: 0}, grants: [label.zone]"));
+    let config =
+        parse(&tenants("limits: {fuel_base: 5}, quotas: {guests: 2, fuel_per_second: 0}, grants: [label.zone]"));
     let tenant = &config.tenants[0];
     assert_eq!(tenant.limits, [("fuel_base", 5)]);
     assert_eq!((tenant.quotas.fuel_per_second, tenant.quotas.sandbox.guests), (0, 2));
