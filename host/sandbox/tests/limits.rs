@@ -198,7 +198,7 @@ fn start_fuel_bounds_a_load() {
     let load = |start_fuel| sandbox().load_with(&artifact, &Limits { start_fuel, ..Limits::default() });
     assert!(load(100_000).is_ok());
     match load(10).unwrap_err() {
-        LoadError::Describe { fault, .. } => assert_eq!(fault.outcome, Outcome::OutOfFuel, "{fault}"),
+        LoadError::Instantiate { fault, .. } => assert_eq!(fault.outcome, Outcome::OutOfFuel, "{fault}"),
         other => panic!("{other}"),
     }
 }
