@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use pointsman_routing::config::LimitsPatch;
-use pointsman_sandbox::{LIMITS, Profile};
+use pointsman_sandbox::{LIMITS, Outcome, Profile};
 use wasmparser::WasmFeatures;
 
 use crate::common::{Classifier, Policy};
@@ -103,6 +103,13 @@ fn expand(line: &str, to: &mut String) -> Result<(), String> {
 }
 
 impl Case {
+    /// Whether a decision over made-up candidates, and a classification of a made-up request, must end in its fault too.
+    pub(crate) fn fails_at_once(&self) -> bool {
+        let Ending { place, what } = &self.expect;
+        let called = ["keep", "score", "pick", "select", "classify"].contains(&&**place);
+        called && self.calls == 1 && !["filtered", Outcome::PolicyError.as_str()].contains(&&**what)
+    }
+
     /// Reads a file of the corpus.
     pub(crate) fn read(folder: &Path, path: &Path) -> Result<Self, String> {
         let name = path.strip_prefix(folder).unwrap().with_extension("").display().to_string();

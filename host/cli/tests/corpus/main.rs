@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use case::{Case, Ending};
 use pointsman_admission::{Classifier as _, ClassifierFault, ClassifyRequest};
 use pointsman_contract::{ClassifierWorker, Event, Progress};
-use pointsman_routing::config::{FaultAction, LimitsPatch, OnFault};
+use pointsman_routing::config::{FaultAction, LimitsPatch, OnFault, PolicyConfig, SandboxSettings};
 use pointsman_routing::{
     DecideError, Decision, HostedClassifier, InstanceSpec, Load, Partition, PartitionKey, Provider, Request, Router,
     RouterError, Stage, WorkerConfig, WorkerKey,
@@ -165,30 +165,36 @@ fn attack(sandbox: &Sandbox, case: Case) -> (Result<Duration, String>, u64) {
     (report, process::peak().saturating_sub(before))
 }
 
-/// Loads, starts and calls the policy, first on its own, for the typed reason, then behind a router, with both answers
-/// to a fault.
+/// Loads, starts and calls the policy, first on its own, for the typed reason, then behind routers: one that tries it on
+/// made-up candidates first, and two that do not, with either answer to a fault.
 fn outcome(sandbox: &Sandbox, case: &Case) -> Result<(), String> {
     let artifact = Artifact::from_bytes(case.name.clone(), &*case.bytes);
     let mut limits = LimitsPatch { values: PATIENT.to_vec(), ..case.limits.clone() };
     limits.values.extend(&case.limits.values);
     let started = start(sandbox, &artifact, limits.resolve());
-    for action in [FaultAction::Reject, FaultAction::Fallback] {
+    for (trial, action) in [(true, FaultAction::Reject), (false, FaultAction::Reject), (false, FaultAction::Fallback)] {
         let spec = InstanceSpec::new("hostile").limits(limits.clone());
         let spec = spec.on_fault(OnFault { filter: action, otherwise: action });
-        let router =
-            Router::builder().register("hostile", Provider::component(artifact.clone())).sandbox(sandbox.clone());
+        let settings = SandboxSettings { smoke: trial, ..SandboxSettings::default() };
+        let router = Router::builder()
+            .policy_config(PolicyConfig { sandbox: settings, ..PolicyConfig::default() })
+            .register("hostile", Provider::component(artifact.clone()))
+            .sandbox(sandbox.clone());
         let ending = if case.classifies {
             let router = router.build().map_err(|error| error.to_string())?;
             let classifier =
                 router.hosted_classifier(spec, &PartitionKey::default(), 16, |row| u32::try_from(row.worker).ok());
-            behind_router(&started, classifier)?.map_or_else(Ok, |classifier| classify(classifier, case.calls))
+            behind_router(case, trial, &started, classifier)?
+                .map_or_else(Ok, |classifier| classify(classifier, case.calls))
         } else {
             let router = router.serve(spec).build().map_err(|error| error.to_string())?;
             let partition = router.partition(&PartitionKey::default(), 16);
-            behind_router(&started, partition)?.map_or_else(Ok, |partition| decide(&partition, case, action))
+            behind_router(case, trial, &started, partition)?
+                .map_or_else(Ok, |partition| decide(&partition, case, action))
         }?;
         if ending != case.expect {
-            return Err(format!("expected {}, found {ending}, with on_fault {}", case.expect, action.as_str()));
+            let (expect, action) = (&case.expect, action.as_str());
+            return Err(format!("expected {expect}, found {ending}, with on_fault {action}, smoke {trial}"));
         }
     }
     Ok(())
@@ -203,14 +209,31 @@ fn start(sandbox: &Sandbox, artifact: &Artifact, limits: Limits) -> Result<(), E
     }
 }
 
-/// A router starts what the sandbox starts, unless the policy asks it for something that it does not have.
-fn behind_router<T>(started: &Result<(), Ending>, built: Result<T, RouterError>) -> Result<Result<T, Ending>, String> {
+/// A router starts what the sandbox starts, unless the policy asks it for something that it does not have, or fails its
+/// trial.
+fn behind_router<T>(
+    case: &Case,
+    trial: bool,
+    started: &Result<(), Ending>,
+    built: Result<T, RouterError>,
+) -> Result<Result<T, Ending>, String> {
     match (started, built) {
+        (Ok(()), Ok(_)) if trial && case.fails_at_once() => Err("its trial let it pass".to_owned()),
         (Ok(()), Ok(built)) => Ok(Ok(built)),
-        (Ok(()), Err(RouterError::Provider { .. })) => Ok(Err(Ending::new("plan", "refused"))),
+        (Ok(()), Err(RouterError::Provider { message, .. })) => {
+            Ok(Err(failed_trial(&message).unwrap_or_else(|| Ending::new("plan", "refused"))))
+        }
         (Err(ending), Err(RouterError::Provider { .. })) => Ok(Err(ending.clone())),
         (started, built) => Err(format!("the sandbox: {started:?}, the router: {:?}", built.err())),
     }
+}
+
+/// The stage and the outcome that a router names of a failed trial.
+fn failed_trial(message: &str) -> Option<Ending> {
+    let stages = [Stage::Filter, Stage::Score, Stage::Pick, Stage::Select, Stage::Classify];
+    let endings = stages.into_iter().flat_map(|stage| Outcome::ALL.map(|outcome| (stage, outcome)));
+    let named = |&(stage, outcome): &(Stage, Outcome)| message.contains(&format!("at stage {stage} ({outcome}): "));
+    endings.into_iter().find(named).map(|(stage, outcome)| Ending::new(function(stage), outcome))
 }
 
 fn refusal(error: &LoadError) -> Ending {
