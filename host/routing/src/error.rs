@@ -1,7 +1,7 @@
 //! Why a request has no worker, and why a router cannot be built.
 
 use pointsman_contract::Role;
-use pointsman_sandbox::Outcome;
+use pointsman_sandbox::{LoadStep, Outcome};
 
 use crate::vocabulary::Stage;
 
@@ -114,6 +114,8 @@ pub enum RouterError {
         instance: String,
         /// Its type.
         policy_type: String,
+        /// How far the load came.
+        step: LoadStep,
         /// What happened, in one sentence.
         message: String,
     },

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use pointsman_admission::WorkerKey;
 use pointsman_contract::{Fact, Text, missing};
-use pointsman_sandbox::{Outcome, Sandbox};
+use pointsman_sandbox::{LoadStep, Outcome, Sandbox};
 
 use crate::config::Instance;
 use crate::error::RouterError;
@@ -80,7 +80,7 @@ impl GivenTable {
         let limits = instance.limits.resolve();
         let guest = registry.guest(sandbox, &instance, policy.partition, &policy.router_config, limits, None)?;
         let member = Member::new(instance.name.clone(), guest, instance.on_fault, Guard::default(), &vocabulary)
-            .map_err(|message| provider_error(&instance, message))?;
+            .map_err(|message| provider_error(&instance, LoadStep::Configure, message))?;
         let select = member.plans.select.clone();
         let mut pipeline = Pipeline::single(member, StageMode::Separate);
         let source = GivenSource { table: &self, vocabulary: &vocabulary };

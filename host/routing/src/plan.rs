@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pointsman_contract::{Role, RouterConfig};
-use pointsman_sandbox::{Limits, Sandbox};
+use pointsman_sandbox::{Limits, LoadStep, Sandbox};
 use pointsman_sdk::native;
 use rustc_hash::FxHashSet;
 
@@ -306,7 +306,7 @@ impl Plan {
     ) -> Result<Member, RouterError> {
         let (guest, guard) = self.guest(instance, key, block_size, config)?;
         Member::new(instance.name.clone(), guest, instance.on_fault, guard, &self.vocabulary(instance))
-            .map_err(|message| provider_error(instance, message))
+            .map_err(|message| provider_error(instance, LoadStep::Configure, message))
     }
 
     /// Has a guest that is thrown away decide over made-up candidates.
@@ -320,7 +320,7 @@ impl Plan {
         self.once(instance, "select", || {
             let guest = self.new_member(instance, key, block_size, config)?.into_guest();
             smoke::select(guest, &instance.name, self.vocabulary(instance), block_size, self.fixed.mode)
-                .map_err(|message| provider_error(instance, message))
+                .map_err(|message| provider_error(instance, LoadStep::Smoke, message))
         })
     }
 
@@ -354,11 +354,11 @@ impl Plan {
         let build = |workers| {
             let (guest, guard) = self.guest(instance, key, block_size, &self.router_config)?;
             HostedClassifier::new(guest, guard, workers, self.vocabulary(instance))
-                .map_err(|message| provider_error(instance, message))
+                .map_err(|message| provider_error(instance, LoadStep::Configure, message))
         };
         self.once(instance, "classify", || {
             let workers = Workers { block_size, number_of: Box::new(|_| None) };
-            build(workers)?.smoke().map_err(|message| provider_error(instance, message))
+            build(workers)?.smoke().map_err(|message| provider_error(instance, LoadStep::Smoke, message))
         })?;
         build(workers)
     }
@@ -386,8 +386,10 @@ impl Plan {
         block_size: u32,
         config: &RouterConfig,
     ) -> Result<Pipeline, RouterError> {
-        let error =
-            |message| RouterError::Provider { instance: DEFAULT.to_owned(), policy_type: DEFAULT.to_owned(), message };
+        let error = |message| {
+            let (instance, policy_type) = (DEFAULT.to_owned(), DEFAULT.to_owned());
+            RouterError::Provider { instance, policy_type, step: LoadStep::Configure, message }
+        };
         let policy = native::native::<dynamo_default_cost_fn::DynamoDefaultCostFn>();
         let partition = self.contract_partition(DEFAULT, key, block_size);
         let guest = native::NativePolicy::configure(&policy, &partition, config, "{}").map_err(error)?;
@@ -413,6 +415,6 @@ impl Plan {
 }
 
 /// A policy that cannot start.
-pub(crate) fn provider_error(instance: &Instance, message: String) -> RouterError {
-    RouterError::Provider { instance: instance.name.clone(), policy_type: type_name(&instance.kind), message }
+pub(crate) fn provider_error(instance: &Instance, step: LoadStep, message: String) -> RouterError {
+    RouterError::Provider { instance: instance.name.clone(), policy_type: type_name(&instance.kind), step, message }
 }

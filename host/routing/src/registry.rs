@@ -1,17 +1,20 @@
 //! Policy types by name, and what it takes to make a guest of one.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pointsman_contract::{Partition, RouterConfig};
-use pointsman_sandbox::{Account, Artifact, CompiledPolicy, GuestSetup, GuestSlot, Limits, Profile, Sandbox};
+use pointsman_sandbox::{
+    Account, Artifact, CompiledPolicy, GuestSetup, GuestSlot, Limits, LoadError, LoadStep, Profile, Sandbox,
+};
 use pointsman_sdk::native::NativePolicy;
 use rustc_hash::FxHashMap;
 
 use crate::config::{Component, Instance, InstanceKind, PolicyConfig};
 use crate::error::RouterError;
 use crate::guest::Guest;
+use crate::plan::provider_error;
 
 /// The name of the native default.
 pub const DEFAULT: &str = "default";
@@ -54,9 +57,12 @@ impl std::fmt::Debug for Provider {
 pub(crate) struct Registry {
     types: BTreeMap<String, Provider>,
     /// The components that instances name by file, or why they cannot be read: as they were when the configuration was.
-    files: BTreeMap<PathBuf, Result<Artifact, String>>,
+    files: BTreeMap<PathBuf, Result<Artifact, Failed>>,
     compiled: Arc<Mutex<Compiled>>,
 }
+
+/// How far a load came, and why no further.
+type Failed = (LoadStep, String);
 
 type Compiled = FxHashMap<(String, Profile), Arc<CompiledPolicy>>;
 
@@ -83,7 +89,8 @@ impl Registry {
             let Component { type_name, line, .. } = component;
             RouterError::Config(format!("{file}:{line}: component `{type_name}`: {error}"))
         })?;
-        self.register(&component.type_name, Provider::component(artifact))
+        // A tenant may see what its policy is called, and no folder of the host.
+        self.register(&component.type_name, Provider::component(artifact.named(&*component.type_name)))
     }
 
     /// Reads the components that instances name by file.
@@ -92,9 +99,7 @@ impl Registry {
         let classifier = config.request_classifier.iter().map(|classifier| &classifier.policy);
         for instance in selection.chain(classifier) {
             if let InstanceKind::Component(path) = &instance.kind {
-                self.files
-                    .entry(path.clone())
-                    .or_insert_with(|| Artifact::from_file(path).map_err(|error| error.to_string()));
+                self.files.entry(path.clone()).or_insert_with(|| read(path));
             }
         }
     }
@@ -127,14 +132,11 @@ impl Registry {
         account: Option<&Arc<Account>>,
     ) -> Result<Guest, RouterError> {
         let parameters = serde_json::Value::Object(instance.parameters.clone()).to_string();
-        let fail = |message| RouterError::Provider {
-            instance: instance.name.clone(),
-            policy_type: type_name(&instance.kind),
-            message,
-        };
+        let fail = |(step, message)| provider_error(instance, step, message);
         match self.provider(instance)?.0 {
             Kind::Native(policy) => {
-                policy.configure(&partition, router_config, &parameters).map(Guest::Native).map_err(fail)
+                let guest = policy.configure(&partition, router_config, &parameters).map(Guest::Native);
+                guest.map_err(|message| fail((LoadStep::Configure, message)))
             }
             Kind::Component(artifact) => {
                 let policy = self.compile(sandbox, &artifact, &limits, account).map_err(fail)?;
@@ -147,7 +149,7 @@ impl Registry {
                     limits,
                     account: account.cloned(),
                 };
-                let slot = GuestSlot::new(setup).map_err(|error| fail(error.to_string()))?;
+                let slot = GuestSlot::new(setup).map_err(|error| fail((LoadStep::Configure, error.to_string())))?;
                 Ok(Guest::Component(Box::new(slot)))
             }
         }
@@ -162,13 +164,8 @@ impl Registry {
         match &instance.kind {
             InstanceKind::Type(name) => self.types.get(name).cloned().ok_or_else(|| unknown(name)),
             InstanceKind::Component(path) => {
-                let read = self.files.get(path).cloned();
-                let read = read.unwrap_or_else(|| Artifact::from_file(path).map_err(|error| error.to_string()));
-                read.map(Provider::component).map_err(|message| RouterError::Provider {
-                    instance: instance.name.clone(),
-                    policy_type: path.display().to_string(),
-                    message,
-                })
+                let read = self.files.get(path).cloned().unwrap_or_else(|| read(path));
+                read.map(Provider::component).map_err(|(step, message)| provider_error(instance, step, message))
             }
             InstanceKind::Pipeline { .. } => Err(unknown("pipeline")),
         }
@@ -181,14 +178,14 @@ impl Registry {
         artifact: &Artifact,
         limits: &Limits,
         account: Option<&Arc<Account>>,
-    ) -> Result<Arc<CompiledPolicy>, String> {
+    ) -> Result<Arc<CompiledPolicy>, Failed> {
         let compiled = || self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (artifact.sha256_hex(), limits.profile);
         if let Some(policy) = compiled().get(&key) {
             return Ok(Arc::clone(policy));
         }
         // Nobody waits for it meanwhile; who needs the same one compiles it too.
-        let policy = sandbox.load_for(artifact, limits, account).map_err(|error| error.to_string())?;
+        let policy = sandbox.load_for(artifact, limits, account).map_err(failed)?;
         Ok(Arc::clone(compiled().entry(key).or_insert(policy)))
     }
 
@@ -197,6 +194,16 @@ impl Registry {
         let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         compiled.retain(|_, policy| Arc::strong_count(policy) > 1);
     }
+}
+
+fn failed(error: LoadError) -> Failed {
+    (error.step(), error.to_string())
+}
+
+/// Reads an instance's component. Messages name its file without the folder: a tenant may see them.
+fn read(path: &Path) -> Result<Artifact, Failed> {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    Artifact::from_file(path).map(|artifact| artifact.named(name.to_string_lossy())).map_err(failed)
 }
 
 /// The name of an instance's type, for messages.

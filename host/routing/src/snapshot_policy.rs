@@ -2,7 +2,7 @@
 //! one.
 
 use pointsman_contract::Partition as ContractPartition;
-use pointsman_sandbox::{Artifact, Outcome, Sandbox};
+use pointsman_sandbox::{Artifact, LoadStep, Outcome, Sandbox};
 use pointsman_sdk::native;
 
 use crate::config::{Instance, InstanceKind, LimitsPatch};
@@ -162,6 +162,7 @@ impl Rebuild {
         let fail = |policy_type: &str, message: String| RouterError::Provider {
             instance: member.instance.clone(),
             policy_type: policy_type.to_owned(),
+            step: LoadStep::Configure,
             message,
         };
         let policy_type = match &member.digest {

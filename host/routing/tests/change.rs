@@ -263,7 +263,9 @@ fn a_broken_version_never_replaces_a_good_one() {
         let decision = partition.decide(&at(0.0)).unwrap();
         assert_eq!((decision.row, decision.outcome, router.generation()), (2, Outcome::Ok, 1), "{what}");
     }
-    let error = router.load(config(&selecting("spins", ""))).unwrap_err().to_string();
+    let error = router.load(config(&selecting("spins", ""))).unwrap_err();
+    assert!(matches!(error, RouterError::Provider { step: LoadStep::Smoke, .. }), "{error:?}");
+    let error = error.to_string();
     assert!(error.contains("first decisions") && error.contains("out-of-fuel"), "{error}");
     // An operator may do without the trial.
     let untried = config(&format!("sandbox: {{smoke: false}}\n{}", selecting("spins", "")));
