@@ -9,9 +9,10 @@ use pointsman_contract::CONTRACT_VERSION;
 use pointsman_record::{
     Answer, Difference, End, Record, RecordError, Replacement, ReplayOptions, ReplayReport, Summary,
 };
-use pointsman_sandbox::Artifact;
+use pointsman_sandbox::{Artifact, SandboxConfig};
 use serde::Serialize;
 
+use crate::compile::Compile;
 use crate::error::CliError;
 use crate::register::Registration;
 use crate::{output, parameters, source};
@@ -53,6 +54,8 @@ pub(crate) struct Replay {
     /// How many differences of each partition are listed.
     #[arg(long, value_name = "N", default_value_t = 10)]
     differences: usize,
+    #[command(flatten)]
+    compile: Compile,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -149,7 +152,8 @@ impl Replay {
                 _ => return Err(CliError::ParametersOfMany),
             }
         }
-        Ok(ReplayOptions { artifacts, replacements, most_differences: self.differences })
+        let sandbox = self.compile.config(SandboxConfig::default());
+        Ok(ReplayOptions { artifacts, replacements, most_differences: self.differences, sandbox })
     }
 }
 

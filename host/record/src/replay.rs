@@ -27,6 +27,8 @@ pub struct ReplayOptions {
     pub replacements: Vec<Replacement>,
     /// Differences that are kept; all are counted.
     pub most_differences: usize,
+    /// What runs the components; how far results are the same everywhere is the record's.
+    pub sandbox: SandboxConfig,
 }
 
 /// A component or parameters in place of what was recorded. One that changes nothing makes no difference.
@@ -382,7 +384,7 @@ impl Replay<'_> {
             std::collections::btree_map::Entry::Occupied(found) => found.into_mut(),
             std::collections::btree_map::Entry::Vacant(place) => {
                 let sandbox =
-                    Sandbox::new(SandboxConfig { determinism: spec.told.determinism, ..SandboxConfig::default() })?;
+                    Sandbox::new(SandboxConfig { determinism: spec.told.determinism, ..options.sandbox.clone() })?;
                 place.insert(Rebuild::new(sandbox)?)
             }
         };

@@ -36,7 +36,7 @@ impl Write for Output {
 }
 
 fn artifact(name: &str) -> Artifact {
-    Artifact::from_bytes(name, pointsman_policies::get(name).unwrap().component)
+    Artifact::from_bytes(name, pointsman_policies::get(name).unwrap().component).trusted()
 }
 
 fn router(name: &str) -> Router {
@@ -67,7 +67,10 @@ fn decide(partition: &Partition, requests: u32) -> Vec<u64> {
 
 fn replayed(bytes: &[u8], replacements: Vec<Replacement>) -> Result<Vec<ReplayReport>, RecordError> {
     let artifacts = pointsman_policies::all().iter().map(|policy| artifact(policy.name)).collect();
-    replay(&Record::new(bytes), &ReplayOptions { artifacts, replacements, most_differences: 5 })
+    replay(
+        &Record::new(bytes),
+        &ReplayOptions { artifacts, replacements, most_differences: 5, ..ReplayOptions::default() },
+    )
 }
 
 fn only(bytes: &[u8], replacements: Vec<Replacement>) -> ReplayReport {

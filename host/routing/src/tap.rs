@@ -57,11 +57,7 @@ impl PolicyState {
 
     pub(crate) fn of(policy: &Pipeline, default: Option<&Pipeline>) -> Self {
         let state = |member: &Member| match member.guest() {
-            Guest::Component(slot) => GuestState {
-                // A slot without a guest builds the next one when it is called.
-                generation: slot.replaced() + slot.recycled() + u64::from(!slot.is_live()),
-                calls: slot.calls(),
-            },
+            Guest::Component(slot) => GuestState { generation: slot.generation(), calls: slot.calls() },
             Guest::Native(_) => GuestState { generation: 0, calls: policy.asked() },
         };
         Self {
