@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use pointsman_build::BuildError;
+use pointsman_record::RecordError;
 use pointsman_replay::{ReplayError, TraceError};
 use pointsman_routing::RouterError;
 use pointsman_routing::config::{OverrideError, Problem, Problems};
@@ -35,6 +36,21 @@ pub(crate) enum CliError {
     Override(#[from] OverrideError),
     #[error("{option} says something of a router-policy file, and none is given; add --router-policy-config FILE")]
     NeedsConfig { option: &'static str },
+    #[error("{} cannot be replayed: {source}", path.display())]
+    Record { path: PathBuf, source: RecordError },
+    #[error("{differ} of {compared} decisions came out otherwise than recorded; the first are listed above")]
+    Differs { differ: u64, compared: u64 },
+    #[error(
+        "{} is not replayable: its beginning is missing, so that the state of its guests is not known; record from the \
+         start of the run", path.display()
+    )]
+    BeginningMissing { path: PathBuf },
+    #[error("--parameters is one policy's, and several are replaced; give one --component")]
+    ParametersOfMany,
+    #[error("the thread of the shadow cannot start: {0}")]
+    Shadow(#[source] io::Error),
+    #[error("a --shadow-share of {0} is not possible; give a number above 0 and up to 1, such as 0.1")]
+    ShadowShare(f64),
     #[error("a replay of 0 requests shows nothing; give a --limit of at least 1")]
     NoRequests,
     #[error("a --speed of {speed} is not possible; give a number from {} to {}", range.start(), range.end())]

@@ -8,6 +8,7 @@ mod error;
 mod output;
 mod parameters;
 mod policy;
+mod record;
 mod register;
 mod replay;
 mod source;
@@ -41,6 +42,9 @@ enum Command {
     /// Checks router-policy files.
     #[command(subcommand)]
     Config(config::Command),
+    /// Shows recorded decisions and makes them again.
+    #[command(subcommand)]
+    Record(record::Command),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +55,7 @@ fn main() -> ExitCode {
         Command::Replay(command) => command.run(),
         Command::Policy(command) => command.run(),
         Command::Config(command) => command.run(),
+        Command::Record(command) => command.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

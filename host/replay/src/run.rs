@@ -705,11 +705,11 @@ fn faults(pools: &[Pool<'_>]) -> BTreeMap<&'static str, u64> {
         .collect()
 }
 
-/// What each worker of the pool holds of the prompt right now: the replay stands for KV events that never lag. A policy
-/// that reads no cache gets none, as a router without a KV indexer.
+/// What each worker of the pool holds of the prompt right now: the replay stands for KV events that never lag. Where
+/// nobody reads a cache there are none, as with a router without a KV indexer.
 fn find_overlaps(pool: &Pool<'_>, block_ids: &[u64], overlaps: &mut Vec<WorkerOverlap>) {
     overlaps.clear();
-    if !pool.partition.reads_cache() {
+    if !pool.partition.wants_overlaps() {
         return;
     }
     // Every block is on the device, so the weights of the other tiers have nothing to weigh.

@@ -107,7 +107,8 @@ impl HostedPolicy {
     /// [`DecideError::NoEndpoints`] where there is no default beside the policy, which then is the default.
     pub fn fall_back(&mut self, table: &impl HostedTable, outcome: Outcome) -> Result<HostedDecision, DecideError> {
         let rows: Vec<u32> = (0..table.rows()).collect();
-        default_among(self.fallback.as_mut(), table, &rows, outcome)
+        let Answer { row, cost, .. } = default_among(self.fallback.as_mut(), &Hosted(table), &rows)?;
+        Ok(HostedDecision { row, cost, outcome })
     }
 
     fn conclude(
@@ -119,23 +120,23 @@ impl HostedPolicy {
             Ok(Answer { row, cost, .. }) => Ok(HostedDecision { row, cost, outcome: Outcome::Ok }),
             Err(failure) => {
                 let outcome = failure.resolve(self.fallback.is_some())?;
-                default_among(self.fallback.as_mut(), table, self.policy.kept(), outcome)
+                let Answer { row, cost, .. } =
+                    default_among(self.fallback.as_mut(), &Hosted(table), self.policy.kept())?;
+                Ok(HostedDecision { row, cost, outcome })
             }
         }
     }
 }
 
 /// The native default's choice among `rows`; those of an affinity target come first, as where the default is the policy.
-fn default_among(
+pub(crate) fn default_among(
     fallback: Option<&mut Pipeline>,
-    table: &impl HostedTable,
+    source: &impl Source,
     rows: &[u32],
-    outcome: Outcome,
-) -> Result<HostedDecision, DecideError> {
-    let rows = narrowed(&table.affinity().unwrap_or_default(), rows);
-    let decided = fallback.and_then(|fallback| fallback.decide(&Hosted(table), Rows::Some(rows), None).ok());
-    let Answer { row, cost, .. } = decided.ok_or(DecideError::NoEndpoints)?;
-    Ok(HostedDecision { row, cost, outcome })
+) -> Result<Answer, DecideError> {
+    let rows = narrowed(&source.affinity().unwrap_or_default(), rows);
+    let decided = fallback.and_then(|fallback| fallback.decide(source, Rows::Some(rows), None).ok());
+    decided.ok_or(DecideError::NoEndpoints)
 }
 
 /// A hosted table as the pipeline sees it.

@@ -28,7 +28,10 @@ mod request;
 mod reservation;
 mod router;
 mod smoke;
+mod snapshot;
+mod snapshot_policy;
 mod table;
+mod tap;
 mod tenant;
 mod version;
 mod vocabulary;
@@ -52,7 +55,10 @@ pub use reservation::ReservationId;
 pub use router::{
     AdmissionSettings, ClassifierSettings, InstanceSpec, PartitionKey, Router, RouterBuilder, guest_seed,
 };
+pub use snapshot::{Column, ExtraNames, Snapshot};
+pub use snapshot_policy::{Rebuild, SnapshotPolicy};
 pub use table::Rows;
+pub use tap::{GuestState, Layout, MemberSpec, Observed, PolicySpec, PolicyState, SnapshotDecision, Tap, Told};
 pub use tenant::TenantUsage;
 pub use version::{ArtifactStatus, VersionStatus};
 pub use vocabulary::Stage;

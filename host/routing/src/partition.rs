@@ -13,7 +13,9 @@ use crate::pipeline::{Answer, StageFault, Then};
 use crate::request::Request;
 use crate::reservation::{ReservationId, Reservations};
 use crate::router::PartitionKey;
+use crate::snapshot::{ExtraNames, Snapshot};
 use crate::table::Rows;
+use crate::tap::{Listening, Observed, PolicyState, SnapshotDecision, Tap};
 use crate::tenant::TenantState;
 use crate::version::{Version, VersionStatus};
 use crate::vocabulary::Vocabulary;
@@ -60,6 +62,7 @@ pub struct Partition {
     key: PartitionKey,
     block_size: u32,
     vocabulary: Arc<Vocabulary>,
+    names: Arc<ExtraNames>,
     state: Mutex<State>,
 }
 
@@ -74,6 +77,7 @@ struct State {
     projection: Projection,
     rows: Vec<u32>,
     counts: Counts,
+    taps: Vec<Box<dyn Tap>>,
 }
 
 /// What decided.
@@ -107,8 +111,10 @@ impl Partition {
             projection: Projection::default(),
             rows: Vec::new(),
             counts: Counts::default(),
+            taps: Vec::new(),
         };
-        Self { key, block_size, vocabulary, state: Mutex::new(state) }
+        let names = Arc::new(ExtraNames::of(&vocabulary));
+        Self { key, block_size, vocabulary, names, state: Mutex::new(state) }
     }
 
     /// The same, as one of that configuration.
@@ -182,6 +188,18 @@ impl Partition {
     /// Whether the policy reads any cache signal: if not, the host need not look overlaps up.
     pub fn reads_cache(&self) -> bool {
         self.lock().active.reads_cache
+    }
+
+    /// Whether overlaps are of use to the policy, or to a tap and harmless to the policy.
+    pub fn wants_overlaps(&self) -> bool {
+        let State { active, taps, .. } = &*self.lock();
+        // A policy may still read whether any tier matches, and it must read the same with a tap and without.
+        active.reads_cache || (!active.needs.overlaps && taps.iter().any(|tap| tap.reads_cache()))
+    }
+
+    /// Has these listen to the decisions from now on, in place of those that did so far.
+    pub fn set_taps(&self, taps: Vec<Box<dyn Tap>>) {
+        self.lock().taps = taps;
     }
 
     /// How the decisions ended so far.
@@ -358,14 +376,24 @@ impl State {
         let _entered = span.enter();
         let exclusive = self.active.policy.exclusive_affinity();
         let eligible = eligibility::eligible(&self.table, request, exclusive, &mut self.rows)?;
+        let listening = Listening::begin(&mut self.taps, &self.active);
+        let decided = self.decide_among(partition, request, eligible);
+        if let Some(listening) = listening {
+            self.tell(partition, request, eligible, &listening, &decided);
+        }
+        decided
+    }
+
+    fn decide_among(
+        &mut self,
+        partition: &Partition,
+        request: &Request<'_>,
+        eligible: Eligible,
+    ) -> Result<Decision, DecideError> {
         self.project(partition, request, self.active.needs);
         let Self { table, projection, active, rows, .. } = self;
         let candidates = candidates(table, projection, request, partition);
-        let rows = match eligible {
-            Eligible::All => Rows::All(table.len() as u32),
-            Eligible::Open => Rows::Some(&table.open),
-            Eligible::Listed => Rows::Some(rows),
-        };
+        let rows = rows_of(eligible, table, rows);
         match active.policy.decide(&candidates, rows, None) {
             Ok(answer) => self.decision(request, answer, Outcome::Ok, By::Policy),
             Err(failure) => {
@@ -379,6 +407,32 @@ impl State {
                 }
             }
         }
+    }
+
+    /// Tells the taps of a decision.
+    fn tell(
+        &mut self,
+        partition: &Partition,
+        request: &Request<'_>,
+        eligible: Eligible,
+        listening: &Listening,
+        decided: &Result<Decision, DecideError>,
+    ) {
+        self.project(partition, request, Needs { overlaps: true, added: true });
+        let Self { table, projection, active, rows, taps, .. } = self;
+        let rows = rows_of(eligible, table, rows);
+        let candidates = candidates(table, projection, request, partition);
+        let snapshot = Snapshot::take(&candidates, rows, &partition.names);
+        let ended = decided.as_ref().map(|decision| SnapshotDecision {
+            row: snapshot.keys.binary_search(&decision.worker).unwrap_or_default() as u32,
+            cost: decision.cost,
+            outcome: decision.outcome,
+            fallback: decision.fallback,
+            fuel: decision.fuel,
+        });
+        let (before, after) = (&listening.before, &PolicyState::of(&active.policy, active.fallback.as_ref()));
+        let (policy, told) = (&active.policy, &active.told);
+        listening.tell(taps, &Observed { snapshot: &snapshot, ended, before, after, policy, told });
     }
 
     fn count_faults(&mut self, faults: &[StageFault]) {
@@ -443,6 +497,14 @@ impl State {
         self.counts.last_good += u64::from(by == By::LastGood);
         let Answer { row, cost, fuel } = answer;
         Ok(Decision { worker, row, cost, outcome, fallback: by == By::Default, fuel, cached_tokens })
+    }
+}
+
+fn rows_of<'a>(eligible: Eligible, table: &'a WorkerTable, listed: &'a [u32]) -> Rows<'a> {
+    match eligible {
+        Eligible::All => Rows::All(table.len() as u32),
+        Eligible::Open => Rows::Some(&table.open),
+        Eligible::Listed => Rows::Some(listed),
     }
 }
 

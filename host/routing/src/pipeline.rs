@@ -2,6 +2,8 @@
 //!
 //! A policy of one component that offers it decides in one crossing; the stages run one by one give the same answer.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use pointsman_contract::{Fact, Stages};
 use pointsman_sandbox::{Fault, Outcome};
 
@@ -11,6 +13,7 @@ use crate::error::DecideError;
 use crate::guest::Guest;
 use crate::member::Member;
 use crate::table::{Packed, Rows, Source};
+use crate::tap::Layout;
 use crate::vocabulary::{Plan, Stage};
 
 /// Whether a policy that offers it decides in one crossing.
@@ -31,6 +34,10 @@ pub(crate) struct Pipeline {
     scorers: Vec<usize>,
     picker: Option<usize>,
     fused: bool,
+    /// None where the stages are those of several components.
+    mode: Option<StageMode>,
+    id: u64,
+    asked: u64,
     scratch: Scratch,
 }
 
@@ -131,14 +138,40 @@ impl Pipeline {
             scorers: all(score),
             picker: pick.then_some(0),
             fused: select && mode == StageMode::Fused,
-            members: vec![member],
-            scratch: Scratch::default(),
+            mode: Some(mode),
+            ..Self::of(vec![member], Vec::new(), Vec::new(), None)
         }
     }
 
     /// A policy of several components; the lists hold places in `members`.
     pub(crate) fn of(members: Vec<Member>, filters: Vec<usize>, scorers: Vec<usize>, picker: Option<usize>) -> Self {
-        Self { members, filters, scorers, picker, fused: false, scratch: Scratch::default() }
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let (id, scratch) = (NEXT.fetch_add(1, Ordering::Relaxed), Scratch::default());
+        Self { members, filters, scorers, picker, fused: false, mode: None, id, asked: 0, scratch }
+    }
+
+    /// The same without quotas and breakers, so that what it does is no affair of a policy that serves.
+    pub(crate) fn unguarded(mut self) -> Self {
+        self.members.iter_mut().for_each(Member::drop_guard);
+        self
+    }
+
+    /// A number that no other policy of this process has.
+    pub(crate) const fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// How often it was asked to decide.
+    pub(crate) const fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        let Self { filters, scorers, picker, .. } = self;
+        match self.mode {
+            Some(mode) => Layout::Single(mode),
+            None => Layout::Several { filters: filters.clone(), scorers: scorers.clone(), picker: *picker },
+        }
     }
 
     /// Whether the host narrows the rows to an eligible affinity target first.
@@ -196,6 +229,7 @@ impl Pipeline {
         rows: Rows<'_>,
         explain: Option<&mut Explanation>,
     ) -> Result<Answer, Failure> {
+        self.asked += 1;
         if self.fused && explain.is_none() {
             self.decide_fused(source, rows)
         } else {

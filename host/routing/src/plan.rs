@@ -20,6 +20,7 @@ use crate::pipeline::{Pipeline, StageMode};
 use crate::registry::{DEFAULT, Registry, listed, type_name};
 use crate::router::{AdmissionSettings, PartitionKey, guest_seed};
 use crate::smoke;
+use crate::tap::Told;
 use crate::tenant::TenantState;
 use crate::version::Version;
 use crate::vocabulary::{Stage, Vocabulary};
@@ -233,11 +234,18 @@ impl Plan {
         let config = &self.router_config;
         let default = self.default_pipeline(key, block_size, config)?;
         let fingerprint = self.fingerprint(key)?;
+        let told = Told {
+            key: key.clone(),
+            block_size,
+            seed: self.fixed.seed,
+            router_config: *config,
+            determinism: self.fixed.sandbox.config().determinism,
+        };
         Ok(match self.selected(key)? {
-            None => Version::new(DEFAULT.to_owned(), default, None, fingerprint),
+            None => Version::new(DEFAULT.to_owned(), default, told, None, fingerprint),
             Some(instance) => {
                 let policy = self.pipeline(instance, key, block_size, config)?;
-                Version::new(instance.name.clone(), policy, Some(default), fingerprint)
+                Version::new(instance.name.clone(), policy, told, Some(default), fingerprint)
             }
         })
     }

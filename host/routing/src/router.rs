@@ -18,7 +18,9 @@ use crate::partition::Partition;
 use crate::pipeline::StageMode;
 use crate::plan::{Fixed, Plan};
 use crate::registry::{DEFAULT, Provider, Registry};
+use crate::snapshot_policy::SnapshotPolicy;
 use crate::tenant::TenantUsage;
+use crate::version::Version;
 use crate::vocabulary::Vocabulary;
 
 /// Which routing partition: model, routing group and what its workers do.
@@ -392,6 +394,16 @@ impl Router {
         tracing::debug!(instance = version.name, "built the partition's policy");
         let vocabulary = Arc::clone(&self.fixed.vocabulary);
         Ok(Partition::new(key.clone(), block_size, vocabulary, version, plan.tenant(key)))
+    }
+
+    /// The policy that serves partitions of that key, over snapshots of their decisions. Every call builds new guests,
+    /// which no breaker and no quota of fuel keeps out.
+    ///
+    /// # Errors
+    /// As [`Self::partition`].
+    pub fn on_snapshots(&self, key: &PartitionKey, block_size: u32) -> Result<SnapshotPolicy, RouterError> {
+        let Version { policy, fallback, .. } = self.plan().version(key, block_size)?;
+        Ok(SnapshotPolicy::new(policy.unguarded(), fallback, (*self.fixed.vocabulary).clone()))
     }
 
     /// What each tenant has used, by name.

@@ -5,12 +5,15 @@ use crate::candidates::Needs;
 use crate::member::Member;
 use crate::pipeline::Pipeline;
 use crate::router::PartitionKey;
+use crate::tap::Told;
 
 /// One policy of one partition, with the native default beside it.
 pub(crate) struct Version {
     /// The instance's name, or `default`.
     pub(crate) name: String,
     pub(crate) policy: Pipeline,
+    /// What its guests are told.
+    pub(crate) told: Told,
     pub(crate) needs: Needs,
     pub(crate) reads_cache: bool,
     /// The native default, for when the policy fails; none where it is the policy.
@@ -23,9 +26,15 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    pub(crate) fn new(name: String, policy: Pipeline, fallback: Option<Pipeline>, fingerprint: String) -> Self {
+    pub(crate) fn new(
+        name: String,
+        policy: Pipeline,
+        told: Told,
+        fallback: Option<Pipeline>,
+        fingerprint: String,
+    ) -> Self {
         let (needs, reads_cache) = (policy.needs(), policy.reads_cache());
-        Self { name, policy, needs, reads_cache, fallback, fingerprint, generation: 0, activated_ms: 0.0 }
+        Self { name, policy, told, needs, reads_cache, fallback, fingerprint, generation: 0, activated_ms: 0.0 }
     }
 
     pub(crate) fn status(&self, partition: &PartitionKey, active: bool) -> VersionStatus {

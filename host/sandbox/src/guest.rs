@@ -393,6 +393,23 @@ impl GuestSlot {
         self.recycled
     }
 
+    /// How many guests came before the one that the next call finds or builds.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.replaced + self.recycled + u64::from(self.serving().is_none())
+    }
+
+    /// How often the guest was called that the next call finds; 0 where it builds one.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.serving().map_or(0, |guest| guest.calls)
+    }
+
+    /// The guest, unless the next call recycles it.
+    fn serving(&self) -> Option<&Guest> {
+        self.guest.as_ref().filter(|guest| guest.calls < self.most_calls)
+    }
+
     /// Asks the filter: an answer for each row.
     ///
     /// # Errors

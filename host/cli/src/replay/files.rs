@@ -43,6 +43,17 @@ impl OutputFile {
     }
 }
 
+/// Writes on, and the first time empties the file.
+impl Write for OutputFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writer()?.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
 impl Drop for OutputFile {
     fn drop(&mut self) {
         if self.created && !self.written {

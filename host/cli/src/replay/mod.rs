@@ -4,6 +4,7 @@ mod arguments;
 mod files;
 mod listener;
 mod runs;
+mod taps;
 
 use std::io::{self, Write};
 use std::ops::RangeInclusive;
@@ -15,11 +16,13 @@ use pointsman_replay::{Fleet, GENERATED_REQUESTS, Options, ReplayError, Report, 
 use pointsman_routing::StageMode;
 use pointsman_routing::config::{DECODE_VARIABLE, GLOBAL_VARIABLE, Overrides, PREFILL_VARIABLE};
 use pointsman_sandbox::Determinism;
+use serde::Serialize;
 
 use self::arguments::{Policies, Policy, Pools, Speed, workers};
 use self::files::{OutputFile, refuse_shared};
 use self::listener::Listener;
 use self::runs::Setup;
+use self::taps::{Shadowed, TapOptions, Taps};
 use crate::compile::Compile;
 use crate::error::CliError;
 use crate::output;
@@ -94,6 +97,17 @@ pub(crate) struct Replay {
     json: Option<PathBuf>,
     #[command(flatten)]
     compile: Compile,
+    #[command(flatten)]
+    taps: TapOptions,
+}
+
+/// The report, with what is told beside it.
+#[derive(Serialize)]
+struct Reported<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    shadows: &'a [Shadowed],
 }
 
 /// How the stages of one component are run.
@@ -116,11 +130,14 @@ impl Replay {
         self.refuse_without_config(&policies)?;
         let fleet = self.disaggregate.map_or(Fleet::Aggregated { workers: self.workers }, |Pools(fleet)| fleet);
         self.refuse_impossible(fleet)?;
-        let outputs: Vec<(&'static str, &Path)> =
-            [("--decisions", self.decisions.as_deref()), ("--json", self.json_file())]
-                .into_iter()
-                .filter_map(|(option, path)| Some((option, path?)))
-                .collect();
+        let outputs: Vec<(&'static str, &Path)> = [
+            ("--decisions", self.decisions.as_deref()),
+            ("--json", self.json_file()),
+            ("--record", self.taps.record.as_deref()),
+        ]
+        .into_iter()
+        .filter_map(|(option, path)| Some((option, path?)))
+        .collect();
         refuse_shared(&self.inputs(&policies), &outputs)?;
         let mut trace = match &self.trace {
             Some(path) => Trace::open(path, self.limit)?,
@@ -129,39 +146,52 @@ impl Replay {
         if self.derive_sessions {
             trace.derive_sessions();
         }
-        let runs = self.setup(fleet)?.prepare(&policies)?;
+        let setup = self.setup(fleet)?;
+        let runs = setup.prepare(&policies)?;
+        let candidate = setup.prepare(self.taps.candidate().as_slice())?;
         let named = runs
             .iter()
+            .chain(&candidate)
             .flat_map(|run| &run.components)
             .map(|path| ("a component of the router-policy file", path.clone()));
         refuse_shared(&named.collect::<Vec<_>>(), &outputs)?;
         let mut decisions = self.decisions.as_deref().map(OutputFile::open).transpose()?;
         let json = self.json_file().map(OutputFile::open).transpose()?;
+        let candidate = candidate.into_iter().next().map(|candidate| candidate.router);
+        let taps = Taps::open(&self.taps, candidate, self.seed, setup.roles)?;
 
         let options = Options { fleet, seed: self.seed, speed: self.speed.value, ..Options::default() };
+        let mut shadows = Vec::new();
         let mut report = Report { trace: TraceReport::of(&trace), runs: Vec::new() };
         for runs::Prepared { label, router, .. } in runs {
             let mut listener = Listener::new(&label, trace.len(), decisions.as_mut());
             let run = Run { label: &label, trace: &trace, router: &router, options: &options };
-            report.runs.push(run.execute(&WallClock::start(), &mut listener)?);
+            let run = || Ok(run.execute(&WallClock::start(), &mut listener)?);
+            report.runs.push(taps.around(&label, &router, &mut shadows, run)?);
         }
+        taps.finish()?;
         if let Some(file) = decisions {
             file.finish(|_| Ok(()))?;
+        }
+        let reported = Reported { report: &report, shadows: &shadows };
+        let mut text = report.to_string();
+        if !shadows.is_empty() {
+            text.push_str(&format!("\n{}", taps::as_text(&shadows)));
         }
         match (json, &self.json) {
             (Some(file), _) => {
                 file.finish(|file| {
-                    serde_json::to_writer_pretty(&mut *file, &report)?;
+                    serde_json::to_writer_pretty(&mut *file, &reported)?;
                     file.write_all(b"\n")
                 })?;
-                output::text(&report.to_string())?;
+                output::text(&text)?;
             }
             (None, Some(_)) => {
                 // The table is for people; where they cannot be told, scripts still can.
-                let _ = io::stderr().write_all(report.to_string().as_bytes());
-                output::json(&report)?;
+                let _ = io::stderr().write_all(text.as_bytes());
+                output::json(&reported)?;
             }
-            (None, None) => output::text(&report.to_string())?,
+            (None, None) => output::text(&text)?,
         }
         Ok(())
     }
@@ -191,7 +221,11 @@ impl Replay {
             Policy::Config(path) => Some(("--router-policy-config", path.clone())),
         });
         let register = self.register.iter().map(|registration| ("--register", registration.path.clone()));
-        trace.chain(policies).chain(register).collect()
+        let shadow = self.taps.candidate().and_then(|(policy, _)| match policy {
+            Policy::Named(_) => None,
+            Policy::Component(path) | Policy::Config(path) => Some(("--shadow", path)),
+        });
+        trace.chain(policies).chain(register).chain(shadow).collect()
     }
 
     /// What no run could do, said before anything is read or written.
@@ -199,6 +233,7 @@ impl Replay {
         if self.limit == Some(0) {
             return Err(CliError::NoRequests);
         }
+        self.taps.refuse_impossible()?;
         let pools: &[(Role, u32)] = match fleet {
             Fleet::Aggregated { workers } => &[(Role::Aggregated, workers)],
             Fleet::Disaggregated { prefill, decode } => &[(Role::Prefill, prefill), (Role::Decode, decode)],
@@ -214,7 +249,8 @@ impl Replay {
 
     /// What means something beside a router-policy file alone is refused without one, not ignored.
     fn refuse_without_config(&self, policies: &[(Policy, Option<String>)]) -> Result<(), CliError> {
-        if policies.iter().any(|(policy, _)| matches!(policy, Policy::Config(_))) {
+        let candidate = self.taps.candidate();
+        if policies.iter().chain(&candidate).any(|(policy, _)| matches!(policy, Policy::Config(_))) {
             return Ok(());
         }
         let given = [
