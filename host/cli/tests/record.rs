@@ -163,7 +163,8 @@ fn another_component_gives_a_difference_and_the_same_one_none() {
     for difference in report["differences"].as_array().unwrap() {
         assert_ne!(difference["recorded"]["worker"], difference["replayed"]["worker"]);
     }
-    let text = stdout(&run(["record", "replay", path.to_str().unwrap(), "--component", &format!("least-loaded={random}")]));
+    let text =
+        stdout(&run(["record", "replay", path.to_str().unwrap(), "--component", &format!("least-loaded={random}")]));
     assert!(text.contains("% of the decisions are the same") && text.contains("further differences"), "{text}");
     // A component that fails in the place of the recorded one.
     let parameters = r#"{"mode": "trap"}"#;
@@ -257,7 +258,10 @@ fn what_is_left_of_a_file_is_replayed_and_never_taken_for_a_difference() {
     assert_eq!((number(&report[0], "beginning_missing"), number(&report[0], "different")), (left, 0), "{report}");
     // Where guests start anew, what follows is known again.
     let parameters = r#"{"mode": "trap"}"#;
-    record(&path, &[&small[..], &["--speed", "0.1", "--component", misbehaving(), "--parameters", parameters]].concat());
+    record(
+        &path,
+        &[&small[..], &["--speed", "0.1", "--component", misbehaving(), "--parameters", parameters]].concat(),
+    );
     let bytes = fs::read(&path).unwrap();
     fs::write(&cut, &bytes[bytes.len() / 3..]).unwrap();
     let report = &replayed(&cut, &["--register", &format!("a={}", misbehaving())])[0];
@@ -271,7 +275,15 @@ fn a_record_ends_at_its_size_with_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.rec");
     let output = run([
-        "replay", "--policy", "random", "--limit", "5000", "--record", path.to_str().unwrap(), "--record-bytes", "65536",
+        "replay",
+        "--policy",
+        "random",
+        "--limit",
+        "5000",
+        "--record",
+        path.to_str().unwrap(),
+        "--record-bytes",
+        "65536",
     ]);
     stdout(&output);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -331,7 +343,10 @@ fn another_policy_in_the_shadow_is_compared_and_changes_nothing() {
         found
     };
     let again = shadow(&sampled).1;
-    assert_eq!(again.into_iter().map(timeless).collect::<Vec<_>>(), shadows.into_iter().map(timeless).collect::<Vec<_>>());
+    assert_eq!(
+        again.into_iter().map(timeless).collect::<Vec<_>>(),
+        shadows.into_iter().map(timeless).collect::<Vec<_>>()
+    );
     // Beside a policy that reads no cache, a candidate that does finds the caches all the same.
     let caches = ["--limit", "1000", "--policy", "round-robin", "--shadow-share", "1", "--shadow"];
     let (report, shadows) = shadow(&[&caches[..], &["dynamo-default-cost-fn"]].concat());
@@ -370,7 +385,8 @@ fn what_cannot_be_recorded_shadowed_or_read_is_said_in_one_sentence() {
     let component = path("least-loaded.wasm");
     fs::write(&component, pointsman_policies::get("least-loaded").unwrap().component).unwrap();
     let replay = ["replay", "--limit", "20", "--policy", "default"];
-    let with = |arguments: &[&str]| [&replay[..], arguments].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let with =
+        |arguments: &[&str]| [&replay[..], arguments].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
     let own = |arguments: &[&str]| arguments.iter().map(|argument| (*argument).to_owned()).collect::<Vec<_>>();
     let cases = [
         (with(&["--record", "/nowhere/run.rec"]), "cannot write /nowhere/run.rec"),

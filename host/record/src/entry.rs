@@ -495,7 +495,10 @@ mod tests {
             write_end(&mut out, ended, &before, &after);
             let found = read_end(&mut In(&out.0), 3, &before).unwrap();
             assert_eq!(found, (ended.map_err(str::to_owned), after.clone()));
-            assert_eq!(found.0.map(|decided| decided.cost.to_bits()), ended.map(|_| (-0.0_f64).to_bits()).map_err(str::to_owned));
+            assert_eq!(
+                found.0.map(|decided| decided.cost.to_bits()),
+                ended.map(|_| (-0.0_f64).to_bits()).map_err(str::to_owned)
+            );
             let beyond = read_end(&mut In(&out.0), 2, &before);
             assert_eq!(beyond.is_err(), ended.is_ok(), "a row that is not there");
         }

@@ -290,7 +290,8 @@ mod tests {
         partition.set_taps(vec![recorder.tap("native")]);
         for turn in 0..50_u32 {
             let headers = [("x-tier", "gold")];
-            let request = Request { now_ms: f64::from(turn) * 1.5, prompt_tokens: 100, headers: &headers, ..Request::default() };
+            let request =
+                Request { now_ms: f64::from(turn) * 1.5, prompt_tokens: 100, headers: &headers, ..Request::default() };
             let decision = partition.decide(&request).unwrap();
             partition.reserve(&request, &decision).unwrap();
         }

@@ -283,8 +283,8 @@ impl Replay<'_> {
         // Its breaker or a quota may have kept the policy from being asked again.
         let kept_off = failed_alike && calls(&state) != calls(after);
         // Who decided then has a state too, which the record tells of the default alone, and from its start.
-        let default_decided = ended.as_ref().is_ok_and(|decided| decided.fallback);
-        let other_hand = failed_alike && replayed != *ended && !(default_decided && same_defaults);
+        let other_hand = ended.as_ref().is_ok_and(|decided| !(decided.fallback && same_defaults));
+        let other_hand = failed_alike && other_hand && replayed != *ended;
         if late || kept_off || other_hand {
             self.report(decision).not_comparable += 1;
             if late || kept_off {

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use pointsman_record::{
-    Record, RecordError, Recorder, ReplayOptions, ReplayReport, Replacement, Shadow, ShadowOptions, WhenFull, replay,
+    Record, RecordError, Recorder, Replacement, ReplayOptions, ReplayReport, Shadow, ShadowOptions, WhenFull, replay,
 };
 use pointsman_routing::{
     InstanceSpec, Observed, Partition, PartitionKey, PolicyState, Provider, Request, Router, SnapshotDecision, Tap,
@@ -40,7 +40,11 @@ fn artifact(name: &str) -> Artifact {
 }
 
 fn router(name: &str) -> Router {
-    Router::builder().register(name, Provider::component(artifact(name))).serve(InstanceSpec::new(name)).build().unwrap()
+    Router::builder()
+        .register(name, Provider::component(artifact(name)))
+        .serve(InstanceSpec::new(name))
+        .build()
+        .unwrap()
 }
 
 fn partition(router: &Router) -> Arc<Partition> {
@@ -52,7 +56,8 @@ fn partition(router: &Router) -> Arc<Partition> {
 /// Decides and books so many requests, one after the other.
 fn decide(partition: &Partition, requests: u32) -> Vec<u64> {
     let one = |turn: u32| {
-        let request = Request { now_ms: f64::from(turn), prompt_tokens: u64::from(turn % 7) * 100, ..Request::default() };
+        let request =
+            Request { now_ms: f64::from(turn), prompt_tokens: u64::from(turn % 7) * 100, ..Request::default() };
         let decision = partition.decide(&request).unwrap();
         partition.reserve(&request, &decision).unwrap();
         decision.worker.worker
@@ -110,7 +115,11 @@ fn a_record_that_is_not_true_is_found_out() {
     let rows = lie(|place, decision, _| decision.row ^= u32::from(place == 11));
     assert_eq!((rows.compared, rows.agreed, rows.different), (40, 39, 1));
     assert_eq!(rows.differences[0].decision, 11);
-    let costs = lie(|place, decision, _| if place == 3 { decision.cost = -0.0 });
+    let costs = lie(|place, decision, _| {
+        if place == 3 {
+            decision.cost = -0.0
+        }
+    });
     assert_eq!((costs.agreed, costs.different), (39, 1), "-0 is not 0");
     let fuel = lie(|place, decision, _| decision.fuel = decision.fuel.map(|fuel| fuel + u64::from(place == 39)));
     assert_eq!((fuel.agreed, fuel.fuel_equal, fuel.different), (40, 39, 1));

@@ -33,7 +33,8 @@ pub(crate) fn select(
 ) -> Result<(), String> {
     let reject = OnFault { filter: FaultAction::Reject, otherwise: FaultAction::Reject };
     let member = Member::new(instance.to_owned(), guest, reject, Guard::default(), &vocabulary)?;
-    let version = Version::new(instance.to_owned(), Pipeline::single(member, mode), Told::default(), None, String::new());
+    let version =
+        Version::new(instance.to_owned(), Pipeline::single(member, mode), Told::default(), None, String::new());
     let partition = Partition::new(PartitionKey::default(), block_size, vocabulary, version, None);
     for worker in 0..WORKERS {
         let added = partition.upsert_worker(WorkerConfig {

@@ -185,7 +185,8 @@ impl Rebuild {
             block_size: told.block_size,
             seed: guest_seed(told.seed, &told.key, &member.instance),
         };
-        let guest = self.registry.guest(&self.sandbox, &instance, partition, &told.router_config, member.limits, None)?;
+        let guest =
+            self.registry.guest(&self.sandbox, &instance, partition, &told.router_config, member.limits, None)?;
         Member::new(instance.name, guest, instance.on_fault, Guard::default(), vocabulary)
             .map_err(|message| fail(policy_type, message))
     }
