@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use common::{build, error, json, pointsman, run, sdk_policy, stdout};
+use common::{build, error, json, pointsman, run, stdout};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -172,11 +172,8 @@ fn another_component_gives_a_difference_and_the_same_one_none() {
     assert!(number(&report["faults"], "trap") >= 30 && report["recorded_faults"] == json!({}), "{report}");
     assert_eq!(number(report, "compared"), 400);
     // Other parameters of the same component.
-    let capped = folder.path().join("capped.rec");
-    let limit = ["--limit", "200", "--component", sdk_policy().to_str().unwrap(), "--parameters"];
-    record(&capped, &[&limit[..], &[r#"{"max_active_requests": 1000}"#]].concat());
-    let register = format!("a={}", sdk_policy().display());
-    let report = &replayed(&capped, &["--register", &register, "--parameters", r#"{"max_active_requests": 1}"#])[0];
+    record(&path, &["--limit", "200", "--policy", "dynamo-default-cost-fn"]);
+    let report = &replayed(&path, &["--parameters", r#"{"router_temperature": 5}"#])[0];
     assert_eq!((&report["replaced"], number(report, "compared")), (&json!(true), 200));
     assert!(number(report, "different") > 0, "{report}");
 }
@@ -405,14 +402,14 @@ fn what_cannot_be_recorded_shadowed_or_read_is_said_in_one_sentence() {
         (own(&["record", "replay", &good, "--parameters", "7"]), "--parameters"),
         (own(&["record", "replay", &good, "--parameters", r#"{"a": 1}"#]), "unknown parameter `a`"),
         (own(&["record", "replay", &several, "--component", &random]), "INSTANCE=FILE.wasm"),
-        (own(&["record", "replay", &several, "--component", &format!("draw={component}")]), "has no stage pick"),
+        (own(&["record", "replay", &several, "--component", &format!("load={random}")]), "has no stage score"),
     ];
     for (arguments, expected) in &cases {
         let said = error(&run(arguments));
         assert!(said.contains(expected), "{arguments:?}: {said}");
     }
     assert!(number(&show(Path::new(&good)), "decisions") == 20, "a refused replay leaves its file alone");
-    let one = format!("draw={random}");
+    let one = format!("cost={component}");
     let report = &replayed(Path::new(&several), &["--component", &one])[0];
     assert_eq!((number(report, "compared"), &report["replaced"]), (20, &json!(true)));
     for arguments in [

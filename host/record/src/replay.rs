@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pointsman_routing::{
-    DecideError, MemberSpec, PartitionKey, PolicySpec, PolicyState, Rebuild, SnapshotPolicy, WorkerKey,
+    DecideError, Layout, MemberSpec, PartitionKey, PolicySpec, PolicyState, Rebuild, SnapshotPolicy, WorkerKey,
 };
 use pointsman_sandbox::{Artifact, Determinism, Outcome, Sandbox, SandboxConfig};
 use serde::Serialize;
@@ -270,7 +270,7 @@ impl Replay<'_> {
             }
             _ => {
                 self.report(decision).beginning_missing += 1;
-                return Ok(());
+                return self.begin_after(decision, spec);
             }
         };
         let Some(running) = self.policies.get_mut(place) else { return Ok(()) };
@@ -339,6 +339,20 @@ impl Replay<'_> {
                 replayed: Answer::new(replayed, &snapshot.keys, state),
             });
         }
+    }
+
+    /// Where a decision that cannot be made again left a new guest behind, which has filtered its rows once more, what
+    /// follows is known.
+    fn begin_after(&mut self, decision: &Recorded, spec: &PolicySpec) -> Result<(), RecordError> {
+        let Recorded { stream, before, after, snapshot, .. } = decision;
+        let ([was], [is]) = (before.guests.as_slice(), after.guests.as_slice()) else { return Ok(()) };
+        if matches!(spec.layout, Layout::Single(_)) && was.generation != is.generation && is.calls == 1 {
+            let place = self.begin(*stream, after, spec)?;
+            if let Some(running) = self.policies.get_mut(place) {
+                running.policy.ask_filter(snapshot);
+            }
+        }
+        Ok(())
     }
 
     fn forget(&mut self, place: Option<usize>) {

@@ -70,6 +70,13 @@ impl SnapshotPolicy {
         self.policy.reads_cache()
     }
 
+    /// Asks the filter alone, as a router asks the guest that stands in for one that failed. It may fail as well.
+    pub fn ask_filter(&mut self, snapshot: &Snapshot) {
+        let source = Seen { snapshot, vocabulary: &self.vocabulary };
+        // What it answers matters to its own state alone.
+        let _ = self.policy.filter_alone(&source, Rows::All(snapshot.rows()));
+    }
+
     fn decided(
         &mut self,
         snapshot: &Snapshot,
