@@ -67,7 +67,10 @@ fn decide(partition: &Partition, requests: u32) -> Vec<u64> {
 
 fn replayed(bytes: &[u8], replacements: Vec<Replacement>) -> Result<Vec<ReplayReport>, RecordError> {
     let artifacts = pointsman_policies::all().iter().map(|policy| artifact(policy.name)).collect();
-    replay(&Record::new(bytes), &ReplayOptions { artifacts, replacements, most_differences: 5, ..ReplayOptions::default() })
+    replay(
+        &Record::new(bytes),
+        &ReplayOptions { artifacts, replacements, most_differences: 5, ..ReplayOptions::default() },
+    )
 }
 
 fn only(bytes: &[u8], replacements: Vec<Replacement>) -> ReplayReport {
