@@ -145,8 +145,8 @@ fn misbehave(mode: &str, on_fault: &str) -> (Value, Vec<Value>) {
     let policy = folder.path().join("policy.yaml");
     let component = build("misbehaving");
     let yaml = format!(
-        "worker_selection:\n  aggregated: bad\n  instances:\n    - name: bad\n      component: {}\n      parameters: {{mode: \
-         {mode}}}\n      on_fault: {on_fault}\n",
+        "sandbox: {{smoke: false, breaker: {{faults: 0}}}}\nworker_selection:\n  aggregated: bad\n  instances:\n    - name: \
+         bad\n      component: {}\n      parameters: {{mode: {mode}}}\n      on_fault: {on_fault}\n",
         component.display()
     );
     fs::write(&policy, yaml).unwrap();

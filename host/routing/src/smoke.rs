@@ -56,7 +56,9 @@ pub(crate) fn select(
     };
     for now_ms in [0.0, 1.0] {
         request.now_ms = now_ms;
-        match partition.decide(&request) {
+        // What the trial meets is told once, by its error.
+        let silent = tracing::subscriber::NoSubscriber::default();
+        match tracing::subscriber::with_default(silent, || partition.decide(&request)) {
             Ok(decision) => _ = partition.reserve(&request, &decision),
             Err(DecideError::Refused { outcome, stage, message, .. }) if outcome != Outcome::PolicyError => {
                 return Err(format!(
