@@ -50,7 +50,7 @@ fn what_is_declared_is_told_and_what_holds_too() {
 fn a_load_is_held_to_what_is_declared() {
     let refused = sandbox().load(&declaring("start_fuel: 1").artifact(), Profile::Compact).unwrap_err();
     match refused {
-        LoadError::Describe { fault, .. } => assert_eq!(fault.outcome, Outcome::OutOfFuel),
+        LoadError::Instantiate { fault, .. } => assert_eq!(fault.outcome, Outcome::OutOfFuel),
         other => panic!("{other}"),
     }
 }
