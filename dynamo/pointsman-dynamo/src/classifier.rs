@@ -59,7 +59,7 @@ impl Configured {
     fn load(found: &RequestClassifierParameters, sandbox: &SharedSandbox, error: MakeError) -> Result<Self, String> {
         let parameters: ClassifierParameters = found.deserialize().map_err(|error| error.to_string())?;
         let config::RequestClassifier { policy, on_fault, max_deferral_ms } = parameters.settings()?;
-        let builder = component::builder(&parameters.component, parameters.seed, sandbox)?;
+        let builder = component::builder(&parameters.component, parameters.seed, parameters.smoke, sandbox)?;
         let router = builder.build().map_err(|error| error.to_string())?;
         let (spec, component) = (policy.into(), parameters.component);
         let configured = Self { router, spec, component, on_fault, max_deferral_ms, error };

@@ -37,10 +37,16 @@ impl SharedSandbox {
 }
 
 /// A builder whose one type is the component.
-pub(crate) fn builder(component: &str, seed: Option<u64>, shared: &SharedSandbox) -> Result<RouterBuilder, String> {
+pub(crate) fn builder(
+    component: &str,
+    seed: Option<u64>,
+    smoke: Option<bool>,
+    shared: &SharedSandbox,
+) -> Result<RouterBuilder, String> {
     Ok(Router::builder()
         .register(crate::POLICY_TYPE, Provider::component(artifact(component)?))
         .seed(seed.unwrap_or_else(|| fastrand::u64(..)))
+        .smoke(smoke.unwrap_or(true))
         .sandbox(shared.get()?))
 }
 

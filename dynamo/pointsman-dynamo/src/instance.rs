@@ -36,7 +36,7 @@ impl Instance {
         let parameters: Parameters = found.deserialize().map_err(|error| error.to_string())?;
         let settings = parameters.settings()?;
         let on_fault = settings.on_fault;
-        let builder = component::builder(&parameters.component, parameters.seed, shared)?;
+        let builder = component::builder(&parameters.component, parameters.seed, parameters.smoke, shared)?;
         let router = builder.serve(settings.into()).build().map_err(|error| error.to_string())?;
         let instance = Self { router, on_fault, filter_in_picker: parameters.filter == Some(FilterPlace::InPicker) };
         for role in Role::ALL {

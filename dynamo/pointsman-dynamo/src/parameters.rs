@@ -27,6 +27,8 @@ pub(crate) struct Parameters {
     on_fault: Option<Value>,
     pub(crate) seed: Option<u64>,
     pub(crate) filter: Option<FilterPlace>,
+    /// Whether the component has to decide over made-up candidates before it serves; it has to unless this says no.
+    pub(crate) smoke: Option<bool>,
 }
 
 impl Parameters {
@@ -54,6 +56,7 @@ pub(crate) struct ClassifierParameters {
     on_fault: Option<Value>,
     max_deferral_ms: Option<Value>,
     pub(crate) seed: Option<u64>,
+    pub(crate) smoke: Option<bool>,
 }
 
 impl ClassifierParameters {

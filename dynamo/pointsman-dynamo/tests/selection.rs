@@ -202,7 +202,8 @@ fn a_fault_costs_a_fallback_or_an_error_and_the_next_decision_is_right() {
         request.worker_loads.get_mut(&WorkerWithDpRank::from_worker_id(id)).unwrap().active_decode_blocks = blocks;
     }
     for (mode, outcome, limits) in cases {
-        let mut parameters = json!({"component": component("faulty"), "parameters": {"mode": mode}, "limits": limits});
+        let mut parameters =
+            json!({"component": component("faulty"), "parameters": {"mode": mode}, "limits": limits, "smoke": false});
         let policy = wasm(&parameters);
         let decide = || select(&policy, &workers, &request, 16).unwrap().worker_id;
         assert_eq!([decide(), decide(), decide()], [2, 0, 2], "{mode}");
@@ -221,7 +222,7 @@ fn a_fault_costs_a_fallback_or_an_error_and_the_next_decision_is_right() {
 fn a_filter_that_fails_is_asked_once_more_and_stays_a_hard_rule() {
     let of = |traps_every: u32, on_fault: Value| {
         let parameters = json!({"most": 4, "traps_every": traps_every});
-        wasm(&json!({"component": component("picky"), "parameters": parameters, "on_fault": on_fault}))
+        wasm(&json!({"component": component("picky"), "parameters": parameters, "on_fault": on_fault, "smoke": false}))
     };
     let loads = [9, 3, 4, 8, 1];
     // The fourth row asked about traps; a fresh guest answers for it and the rows after it. The default then decides

@@ -6,11 +6,17 @@ mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Output;
 use std::sync::OnceLock;
 
-use common::{build, error, json, pointsman, run, stdout};
+use common::{build, error, json, pointsman, stdout, tmp};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+
+/// Runs the binary, which compiles a component once for all of these tests.
+fn run<I: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = I>) -> Output {
+    pointsman().env("POINTSMAN_COMPILE_CACHE", tmp().join("compiled")).args(arguments).output().unwrap()
+}
 
 /// Records a replay into a file of its own; the report.
 fn record(path: &Path, arguments: &[&str]) -> Value {
@@ -263,8 +269,11 @@ fn what_is_left_of_a_file_is_replayed_and_never_taken_for_a_difference() {
     fs::write(&cut, &bytes[bytes.len() / 3..]).unwrap();
     let report = &replayed(&cut, &["--register", &format!("a={}", misbehaving())])[0];
     let (missing, compared) = (number(report, "beginning_missing"), number(report, "compared"));
-    assert!(missing < 10 && compared > 500, "{report}");
-    assert_eq!((missing + compared, number(report, "different")), (number(report, "decisions"), 0), "{report}");
+    // The native default decides after a fault, and how far it was is not known: some of its rows are not comparable.
+    let fallbacks = number(report, "not_comparable");
+    assert!(missing < 10 && compared > 500 && fallbacks < compared / 5, "{report}");
+    assert_eq!(missing + compared + fallbacks, number(report, "decisions"), "{report}");
+    assert_eq!(number(report, "different"), 0, "{report}");
 }
 
 #[test]

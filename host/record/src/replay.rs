@@ -269,6 +269,8 @@ impl Replay<'_> {
                 self.begin(*stream, before, spec)?
             }
             _ => {
+                // What it was built for went on without it.
+                self.forget(found);
                 self.report(decision).beginning_missing += 1;
                 return self.begin_after(decision, spec);
             }

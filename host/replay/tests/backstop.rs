@@ -24,6 +24,7 @@ fn run(policy: &Policy, on_fault: OnFault, mode: StageMode, fleet: Fleet) -> Res
         .serve(InstanceSpec::new("component").limits(fuel).on_fault(on_fault))
         .sandbox(component::sandbox())
         .stages(mode)
+        .smoke(false)
         .deadline_us(100_000)
         .build()
         .unwrap();

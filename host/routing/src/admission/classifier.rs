@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pointsman_admission::{Classifier, ClassifierFault, ClassifyRequest, WorkerKey};
-use pointsman_contract::{Event, Fact, Progress, Resolution, Text, Ticket, Verdict, missing};
+use pointsman_contract::{ClassifierWorker, Event, Fact, Progress, Resolution, Text, Ticket, Verdict, missing};
 use pointsman_sandbox::{Args, Fault, Outcome};
 
 use crate::guest::Guest;
@@ -59,9 +59,12 @@ impl HostedClassifier {
         let Some(hosted) = &mut self.0 else { return Ok(()) };
         let request = ClassifyRequest { request_id: "smoke".to_owned(), input_tokens: 1_024, ..Default::default() };
         hosted.fill(&request, 0.0);
-        match hosted.guest.classify(0, &hosted.args) {
+        let workers = (0..2).map(|number| ClassifierWorker { number, rank: 0, total_kv_blocks: Some(4_096) });
+        // As a host does: the workers come first.
+        let told = hosted.guest.on_event(&Event::Workers(workers.collect()), 0.0).map(drop);
+        match told.and_then(|()| hosted.guest.classify(0, &hosted.args).map(drop)) {
             Err(Fault { outcome, message }) if outcome != Outcome::PolicyError => {
-                Err(format!("it fails at a made-up request, at stage classify ({outcome}): {message}"))
+                Err(format!("it fails at made-up workers and a made-up request ({outcome}): {message}"))
             }
             _ => Ok(()),
         }

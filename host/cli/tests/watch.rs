@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pointsman_routing::config::PolicyConfig;
 use pointsman_routing::{Partition, PartitionKey, Request, Router, WorkerConfig};
-use pointsman_sandbox::Outcome;
+use pointsman_sandbox::{Outcome, Sandbox, SandboxConfig, WorkerCommand};
 use pointsman_watch::{WatchEvent, Watcher};
 
 struct Running {
@@ -41,7 +41,10 @@ impl Running {
         put(folder.path(), "a.wasm", built_in("round-robin"));
         put(folder.path(), "policy.yaml", yaml("a.wasm").as_bytes());
         let file = folder.path().join("policy.yaml");
-        let router = Router::builder().policy_config(PolicyConfig::load(&file).unwrap()).build().unwrap();
+        let mut config = SandboxConfig { guests: 16, ..SandboxConfig::default() };
+        config.compile.worker = Some(WorkerCommand::new(env!("CARGO_BIN_EXE_pointsman")));
+        let builder = Router::builder().sandbox(Sandbox::new(config).unwrap());
+        let router = builder.policy_config(PolicyConfig::load(&file).unwrap()).build().unwrap();
         let router = Arc::new(router);
         let partition = router.partition(&PartitionKey::default(), 16).unwrap();
         (0..3).for_each(|worker| partition.upsert_worker(WorkerConfig::new(worker)).unwrap());
