@@ -215,6 +215,7 @@ fn refusal(error: &LoadError) -> Ending {
         LoadError::Version { .. } => "version",
         LoadError::NoStage { .. } => "no-stage",
         LoadError::Imports { .. } => "imports",
+        LoadError::Limits { .. } => "limits",
         LoadError::Invalid { .. } => "invalid",
         LoadError::Compile { failure, .. } => failure.as_str(),
         LoadError::Function { .. } => "function",
