@@ -1,5 +1,5 @@
 ;; attack: Blocks 20,000 deep.
-;; expect: load -> structure
+;; expect: load -> structure (nesting)
 
 ;; in core:
 (func (export "bomb")

@@ -1,5 +1,5 @@
 ;; attack: Components within components, 90 deep.
-;; expect: load -> structure
+;; expect: load -> structure (depth)
 
 ;; in component:
 ;; repeat 90: (component

@@ -1,5 +1,5 @@
 ;; attack: Branches 5,000 deep, each of which may or may not be taken.
-;; expect: load -> structure
+;; expect: load -> structure (nesting)
 
 ;; in core:
 (func (export "bomb") (param i32)

@@ -1,5 +1,5 @@
 ;; attack: A list of lists, 2,000 deep.
-;; expect: load -> structure
+;; expect: load -> structure (types)
 
 ;; in component:
 (type $t0 (list u8))

@@ -1,7 +1,7 @@
-;; attack: 3 MB that nobody reads.
-;; expect: load -> structure
+;; attack: A megabyte of a section that no machine reads.
+;; expect: load -> structure (custom_bytes)
 
 ;; in core:
 (@custom "padding"
-;; repeat 48000: "................................................................"
+;; repeat 17000: "................................................................"
 )

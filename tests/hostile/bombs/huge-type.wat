@@ -1,5 +1,5 @@
 ;; attack: A function type of 900 parameters and 900 results, called 500 times.
-;; expect: load -> structure
+;; expect: load -> structure (signature)
 
 ;; in core:
 (type $huge (func

@@ -1,5 +1,5 @@
 ;; attack: One function of 200,000 instructions.
-;; expect: load -> structure
+;; expect: load -> structure (body_bytes)
 
 ;; in core:
 (func (export "bomb") (param i32) (result i32)

@@ -1,5 +1,5 @@
 ;; attack: 2,000 components within the component.
-;; expect: load -> structure
+;; expect: load -> structure (components)
 
 ;; in component:
 ;; repeat 2000: (component)

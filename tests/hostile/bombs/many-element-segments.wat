@@ -1,5 +1,5 @@
 ;; attack: 50,000 element segments.
-;; expect: load -> structure
+;; expect: load -> structure (element_segments)
 
 ;; in core:
 (table $t 1 funcref)

@@ -1,5 +1,5 @@
 ;; attack: 1,000 instances of one empty module.
-;; expect: load -> structure
+;; expect: load -> structure (core_instances)
 
 ;; in component:
 (core module $empty)

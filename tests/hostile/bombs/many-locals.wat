@@ -1,5 +1,5 @@
 ;; attack: A function with 49,000 locals.
-;; expect: load -> structure
+;; expect: load -> structure (locals)
 
 ;; in core:
 (func (export "bomb")

@@ -1,5 +1,5 @@
 ;; attack: 20,000 function types.
-;; expect: load -> structure
+;; expect: load -> structure (types)
 
 ;; in core:
 ;; repeat 20000: (type (func))

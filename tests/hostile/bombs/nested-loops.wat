@@ -1,5 +1,5 @@
 ;; attack: 3,000 loops, one in the other, and 300 locals: 50 kB that take a compiler minutes.
-;; expect: load -> structure
+;; expect: load -> structure (nesting)
 
 ;; in core:
 (func (export "bomb")

@@ -1,5 +1,5 @@
 ;; attack: A table of 100,000 branches.
-;; expect: load -> structure
+;; expect: load -> structure (body_bytes)
 
 ;; in core:
 (func (export "bomb") (param i32)

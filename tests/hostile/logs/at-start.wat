@@ -1,5 +1,5 @@
 ;; attack: Logs for ever in the start function.
-;; expect: describe -> out-of-fuel
+;; expect: instantiate -> out-of-fuel
 ;; imports: log
 
 ;; in core:

@@ -1,5 +1,5 @@
 ;; attack: The start function never returns.
-;; expect: describe -> out-of-fuel
+;; expect: instantiate -> out-of-fuel
 
 ;; in core:
 (func $start (loop $again (br $again)) (unreachable)) (start $start)

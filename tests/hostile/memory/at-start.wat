@@ -1,5 +1,5 @@
 ;; attack: Grows its memory in the start function.
-;; expect: describe -> memory
+;; expect: instantiate -> memory
 
 ;; in core:
 (func $start (drop (memory.grow (i32.const 1000))))

@@ -1,3 +1,3 @@
 ;; attack: Declares 65,536 pages.
-;; expect: load -> structure
+;; expect: load -> structure (memory_pages)
 ;; memory: 65536

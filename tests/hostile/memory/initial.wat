@@ -1,3 +1,3 @@
 ;; attack: Declares 200 pages, more than the limit and less than a slot of the pool.
-;; expect: describe -> memory
+;; expect: instantiate -> memory
 ;; memory: 200

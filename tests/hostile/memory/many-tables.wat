@@ -1,5 +1,5 @@
 ;; attack: Four tables, each within its own limit.
-;; expect: load -> structure
+;; expect: load -> structure (tables)
 
 ;; in core:
 (table 1 funcref) (table 1 funcref) (table 1 funcref) (table 1 funcref)

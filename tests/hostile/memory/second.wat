@@ -1,5 +1,5 @@
 ;; attack: A second memory, of which the limits know nothing.
-;; expect: load -> structure
+;; expect: load -> structure (memories)
 
 ;; in core:
 (memory 1)

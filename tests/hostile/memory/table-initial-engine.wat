@@ -1,5 +1,5 @@
 ;; attack: Declares a table of 100,000 elements in the roomier profile.
-;; expect: describe -> memory
+;; expect: instantiate -> memory
 ;; limits: profile=engine
 
 ;; in core:

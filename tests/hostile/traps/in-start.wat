@@ -1,5 +1,5 @@
 ;; attack: The start function traps.
-;; expect: describe -> trap
+;; expect: instantiate -> trap
 
 ;; in core:
 (func $start unreachable) (start $start)
