@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use pointsman_routing::config::PolicyConfig;
 use pointsman_routing::{
-    Decision, Load, Partition, PartitionKey, Provider, Request, Router, RouterConfig, Session, StageMode, WorkerConfig,
-    WorkerKey, guest_seed,
+    BreakerSettings, Decision, Load, Partition, PartitionKey, Provider, Request, Router, RouterConfig, Session,
+    StageMode, WorkerConfig, WorkerKey, guest_seed,
 };
 use pointsman_sandbox::{Artifact, Outcome, Sandbox};
 use serde_json::json;
@@ -65,6 +65,9 @@ impl Batch {
             .router_config(config)
             .seed(host_seed)
             .stages(mode)
+            // Dynamo tries no policy before it serves, and keeps none out.
+            .smoke(false)
+            .breaker(BreakerSettings { faults: 0, ..BreakerSettings::default() })
             // The machine may be busy; no policy here is measured by its time.
             .deadline_us(60_000_000)
             .policy_config(selection(subject.name, cases)?)
