@@ -154,6 +154,12 @@ struct Stop {
 
 fn syntax(error: &ScanError, text: &str) -> Stop {
     let (mut line, mut column) = (error.marker().line(), error.marker().col() + 1);
+    // To the parser, the end of a text is at the beginning of a line that need not be there.
+    let text = text.replace("\r\n", "\n");
+    let last = text.split(['\n', '\r']).enumerate().map(|(at, text)| (at + 1, text.chars().count() + 1)).last();
+    if let Some((last_line, end)) = last.filter(|(last_line, _)| line > *last_line) {
+        (line, column) = (last_line, end);
+    }
     let fix = if error.info().contains("tab") {
         // A text of several lines is refused at its beginning, which is not where the tab is.
         let tab = |line: &str| {
