@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use pointsman_admission::{Classifier as _, ClassifierFault, ClassifyRequest, WorkerKey};
 use pointsman_contract::{ClassifierWorker, Event, Resolution, Verdict};
-use pointsman_routing::config::{FaultAction, LimitsPatch, OnFault};
+use pointsman_routing::config::{BreakerSettings, FaultAction, LimitsPatch, OnFault, PolicyConfig, SandboxSettings};
 use pointsman_routing::{
     DecideError, HostedClassifier, InstanceSpec, Partition, PartitionKey, Provider, Request, Router, WorkerConfig,
 };
@@ -67,6 +67,7 @@ impl Host {
         });
         let partitions = partitions.collect();
         let router = Router::builder()
+            .policy_config(untamed())
             .register("dictated", Provider::component(parrot_classifier().artifact()))
             .sandbox(sandbox)
             .build();
@@ -148,6 +149,15 @@ fn check(answer: Result<Vec<Verdict>, ClassifierFault>) -> Outcome {
             let outcome = FAULTS.into_iter().find(|outcome| message.starts_with(&format!("{outcome}: ")));
             outcome.unwrap_or_else(|| panic!("{message}"))
         }
+    }
+}
+
+/// No breaker, which would keep the policy out after a few of its faults, and no smoke decision, which would be the first.
+fn untamed() -> PolicyConfig {
+    let breaker = BreakerSettings { faults: 0, ..BreakerSettings::default() };
+    PolicyConfig {
+        sandbox: SandboxSettings { smoke: false, breaker, ..SandboxSettings::default() },
+        ..PolicyConfig::default()
     }
 }
 
