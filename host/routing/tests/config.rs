@@ -415,6 +415,9 @@ fn broken_syntax_is_one_sentence_with_its_line() {
     wrong("worker_selection:\n\tprefill: default\n", 2, "", &["not valid YAML", "tab", "indent with spaces"]);
     wrong("router: {\nsandbox", 2, "", &["not valid YAML"]);
     wrong("a: b: c", 1, "", &["not valid YAML at column 5"]);
+    // Found by fuzzing: both were said to be on the line after the last.
+    wrong("sandbox:\n  guests: 8\n  require_dig", 3, "", &["not valid YAML at column 14"]);
+    wrong("router: {}\n? ", 2, "", &["a key must be text"]);
     wrong("router: *none\n", 1, "", &["unknown anchor", "define the anchor"]);
     wrong("router: &a [*a]\n", 1, "", &["alias", "write the value out"]);
 }

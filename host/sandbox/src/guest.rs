@@ -274,6 +274,12 @@ fn explain(what: &str, outcome: Outcome, error: &wasmtime::Error, budget: Budget
     }
 }
 
+/// A policy's own sentence; one of ours where it says nothing.
+fn refusal(function: &str, message: &str, limits: &Limits) -> String {
+    let said = sentence_within(message, limits.error_bytes);
+    if said.trim().is_empty() { format!("{function} answered an error without a sentence") } else { said }
+}
+
 fn start_error(what: &str, error: &wasmtime::Error, limits: &Limits, otherwise: Outcome) -> StartError {
     let outcome = outcome(error, otherwise);
     StartError::new(outcome, explain(what, outcome, error, Budget::start(limits)))
@@ -302,9 +308,7 @@ impl Guest {
         store.data().log.finish();
         match answer {
             Ok((Ok(inputs),)) => Ok((Self { store, stages, calls: 0 }, inputs.into())),
-            Ok((Err(message),)) => {
-                Err(StartError::new(Outcome::PolicyError, sentence_within(&message, limits.error_bytes)))
-            }
+            Ok((Err(message),)) => Err(StartError::new(Outcome::PolicyError, refusal("configure", &message, limits))),
             Err(error) => Err(start_error("configure", &error, limits, Outcome::BadAnswer)),
         }
     }
@@ -553,8 +557,7 @@ impl GuestSlot {
         match answer {
             Ok((Ok(answer),)) => Ok(answer),
             Ok((Err(message),)) => {
-                let message = sentence_within(&message, self.setup.limits.error_bytes);
-                Err(Fault::new(Outcome::PolicyError, message))
+                Err(Fault::new(Outcome::PolicyError, refusal(function, &message, &self.setup.limits)))
             }
             Err(error) => {
                 self.guest = None;

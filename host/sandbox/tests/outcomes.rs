@@ -230,6 +230,20 @@ fn an_error_of_the_policy_keeps_its_guest() {
     assert_eq!(slot.replaced(), 0);
 }
 
+/// Found by fuzzing: the operator was told nothing at all.
+#[test]
+fn an_error_without_a_sentence_is_given_one() {
+    for blank in ["(call $error (i32.const 0) (i32.const 0))", "(call $error (i32.const 32) (i32.const 4))"] {
+        let core = r#"(data (i32.const 32) " \0a\09 ")"#;
+        let policy = Policy { core: core.into(), ..Policy::scorer(blank) };
+        let fault = policy.slot(&sandbox(), Limits::default()).score(&args(&[1.0])).unwrap_err();
+        assert_eq!(fault.to_string(), "policy-error: score answered an error without a sentence");
+    }
+    let refused =
+        start_error(&Policy { configure: "(call $error (i32.const 0) (i32.const 0))".into(), ..Policy::default() });
+    assert_eq!(refused.message, "configure answered an error without a sentence");
+}
+
 #[test]
 fn an_error_of_the_policy_is_one_line_of_bounded_length() {
     let body = "(memory.fill (i32.const 20000) (i32.const 10) (i32.const 20000))

@@ -65,6 +65,28 @@ impl<'a, R: BufRead> Lines<'a, R> {
 
     /// What is wrong with this line.
     pub(super) fn error(&self, problem: String) -> TraceError {
-        TraceError::Line { origin: self.origin.to_owned(), line: self.number, problem }
+        TraceError::Line { origin: self.origin.to_owned(), line: self.number, problem: shown(&problem) }
     }
+}
+
+/// The longest sentence about a line, in bytes.
+const MAX_PROBLEM_BYTES: usize = 1 << 10;
+
+/// A sentence that quotes the trace, on one line that a terminal only draws; cut in its middle where the quote is long.
+fn shown(problem: &str) -> String {
+    let obeyed = |char: char| char.is_control() || matches!(char, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let shown = problem.chars().fold(String::with_capacity(problem.len()), |mut shown, char| {
+        if obeyed(char) {
+            shown.extend(char.escape_default())
+        } else {
+            shown.push(char)
+        }
+        shown
+    });
+    if shown.len() <= MAX_PROBLEM_BYTES {
+        return shown;
+    }
+    let start = shown.floor_char_boundary(MAX_PROBLEM_BYTES / 2);
+    let end = shown.ceil_char_boundary(shown.len() - MAX_PROBLEM_BYTES / 2);
+    format!("{}...{}", shown.get(..start).unwrap_or_default(), shown.get(end..).unwrap_or_default())
 }

@@ -226,6 +226,17 @@ fn a_generated_trace_is_the_same_everywhere() {
     assert_ne!(digest(1, 500), digest(0, 500));
 }
 
+/// Found by fuzzing: what a sentence quoted could clear a terminal, forge further lines and fill a screen.
+#[test]
+fn a_problem_is_one_line_of_bounded_length() {
+    let field = r#"{"timestamp": 0, "input_length": 1, "output_length": 1, "a\n\u001b[2J\u202e": 3}"#;
+    let said = problem(field);
+    assert!(said.starts_with(r"t line 1: unknown field `a\n\u{1b}[2J\u{202e}`, expected one of "), "{said}");
+    let long = problem(&format!("TIMESTAMP,ContextTokens,GeneratedTokens\n{},1,2\n", "x".repeat(100_000)));
+    assert!(long.len() < 1_100 && long.contains("xxx...xxx"), "{long}");
+    assert!(long.starts_with("t line 2: `TIMESTAMP` is `xxx") && long.contains("it must be a date"), "{long}");
+}
+
 #[test]
 fn a_generated_trace_shares_prefixes_as_conversations_do() {
     let trace = Trace::generated(0, GENERATED_REQUESTS);

@@ -111,7 +111,9 @@ pub(super) fn read(text: &str, report: &mut Report) -> Option<Node> {
         report.add(0, "", too_long());
         return None;
     }
-    let mut builder = Builder { report, open: Vec::new(), anchors: FxHashMap::default(), nodes: 0, root: None };
+    let (last_line, _) = end(text);
+    let mut builder =
+        Builder { report, last_line, open: Vec::new(), anchors: FxHashMap::default(), nodes: 0, root: None };
     let mut parser = Parser::new_from_str(text);
     loop {
         match parser.next_event() {
@@ -152,8 +154,19 @@ struct Stop {
     message: String,
 }
 
+/// The last line and the column after its end. To the parser, a text ends at the beginning of a line that need not be there.
+fn end(text: &str) -> (usize, usize) {
+    let text = text.replace("\r\n", "\n");
+    let lines = text.split(['\n', '\r']);
+    (lines.clone().count(), lines.last().unwrap_or_default().chars().count() + 1)
+}
+
 fn syntax(error: &ScanError, text: &str) -> Stop {
     let (mut line, mut column) = (error.marker().line(), error.marker().col() + 1);
+    let (last_line, end) = end(text);
+    if line > last_line {
+        (line, column) = (last_line, end);
+    }
     let fix = if error.info().contains("tab") {
         // A text of several lines is refused at its beginning, which is not where the tab is.
         let tab = |line: &str| {
@@ -203,6 +216,7 @@ struct Built {
 
 struct Builder<'r> {
     report: &'r mut Report,
+    last_line: usize,
     open: Vec<Open>,
     anchors: FxHashMap<usize, Built>,
     nodes: usize,
@@ -239,7 +253,7 @@ impl Builder<'_> {
     }
 
     fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Stop> {
-        let line = span.start.line();
+        let line = span.start.line().min(self.last_line);
         match event {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
             Event::DocumentStart(_) if self.root.is_some() => {
