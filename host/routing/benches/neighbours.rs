@@ -1,5 +1,5 @@
 //! What a hostile tenant costs its neighbours: their decision times beside a quiet tenant and beside one that does its
-//! worst, in turns within one run. `cargo bench --profile dev -p pointsman-routing --bench neighbours`
+//! worst, in turns within one run. `cargo bench --profile dev --workspace --bench neighbours`
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a bench")]
 

@@ -1,3 +1,3 @@
 ;; attack: The first 10 % of a good policy.
-;; expect: load -> invalid
+;; expect: load -> malformed
 ;; bytes: cut 10

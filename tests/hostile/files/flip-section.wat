@@ -1,3 +1,3 @@
 ;; attack: A bit of the first section's kind is flipped.
-;; expect: load -> invalid
+;; expect: load -> malformed
 ;; bytes: flip 8

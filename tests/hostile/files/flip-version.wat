@@ -1,3 +1,3 @@
 ;; attack: A bit of the format's version is flipped.
-;; expect: load -> invalid
+;; expect: load -> malformed
 ;; bytes: flip 4

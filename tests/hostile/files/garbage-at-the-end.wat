@@ -1,3 +1,3 @@
 ;; attack: A good policy with text behind it.
-;; expect: load -> invalid
+;; expect: load -> malformed
 ;; bytes: append and now for something else

@@ -1,3 +1,3 @@
 ;; attack: A good policy and the same once more, in one file.
-;; expect: load -> invalid
+;; expect: load -> malformed
 ;; bytes: twice

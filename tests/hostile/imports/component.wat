@@ -1,5 +1,5 @@
 ;; attack: Imports a component, code that nobody has checked.
-;; expect: load -> invalid
+;; expect: load -> imports
 
 ;; in component:
 (import "code" (component))

@@ -1,5 +1,5 @@
 ;; attack: Uses 64-bit memories between components, which no policy needs.
-;; expect: load -> invalid
+;; expect: load -> structure (memories)
 ;; proposal: CM64
 
 ;; in component:

@@ -1,5 +1,5 @@
 ;; attack: Uses pages of one byte, which no policy needs.
-;; expect: load -> invalid
+;; expect: load -> structure (memories)
 ;; proposal: CUSTOM_PAGE_SIZES
 
 ;; in core:

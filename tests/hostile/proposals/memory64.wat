@@ -1,5 +1,5 @@
 ;; attack: Uses memories with 64-bit addresses, which no policy needs.
-;; expect: load -> invalid
+;; expect: load -> structure (memories)
 ;; proposal: MEMORY64
 
 ;; in core:

@@ -1,5 +1,5 @@
 ;; attack: Uses shared memories, which no policy needs.
-;; expect: load -> invalid
+;; expect: load -> structure (memories)
 ;; proposal: THREADS
 
 ;; in core:

@@ -1,5 +1,5 @@
 ;; attack: Uses values between components, which no policy needs.
-;; expect: load -> invalid
+;; expect: load -> imports
 ;; proposal: CM_VALUES
 
 ;; in component:

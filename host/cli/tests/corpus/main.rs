@@ -198,9 +198,11 @@ fn behind_router<T>(
 /// The stage and the outcome that a router names of a failed trial.
 fn failed_trial(message: &str) -> Option<Ending> {
     let stages = [Stage::Filter, Stage::Score, Stage::Pick, Stage::Select, Stage::Classify];
-    let endings = stages.into_iter().flat_map(|stage| Outcome::ALL.map(|outcome| (stage, outcome)));
+    let mut endings = stages.into_iter().flat_map(|stage| Outcome::ALL.map(|outcome| (stage, outcome)));
     let named = |&(stage, outcome): &(Stage, Outcome)| message.contains(&format!("at stage {stage} ({outcome}): "));
-    endings.into_iter().find(named).map(|(stage, outcome)| Ending::new(function(stage), outcome))
+    let told = |outcome: &Outcome| message.contains(&format!("at on-event ({outcome}): "));
+    let told = Outcome::ALL.into_iter().find(told).map(|outcome| Ending::new("on-event", outcome));
+    told.or_else(|| endings.find(named).map(|(stage, outcome)| Ending::new(function(stage), outcome)))
 }
 
 fn refusal(error: &LoadError) -> Ending {

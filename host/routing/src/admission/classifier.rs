@@ -61,11 +61,15 @@ impl HostedClassifier {
         hosted.fill(&request, 0.0);
         let workers = (0..2).map(|number| ClassifierWorker { number, rank: 0, total_kv_blocks: Some(4_096) });
         // As a host does: the workers come first.
-        let told = hosted.guest.on_event(&Event::Workers(workers.collect()), 0.0).map(drop);
-        match told.and_then(|()| hosted.guest.classify(0, &hosted.args).map(drop)) {
-            Err(Fault { outcome, message }) if outcome != Outcome::PolicyError => {
-                Err(format!("it fails at made-up workers and a made-up request ({outcome}): {message}"))
-            }
+        let told = hosted.guest.on_event(&Event::Workers(workers.collect()), 0.0);
+        let (place, answer) = match told {
+            Ok(_) => ("at stage classify", hosted.guest.classify(0, &hosted.args).map(drop)),
+            Err(fault) => ("at on-event", Err(fault)),
+        };
+        match answer {
+            Err(Fault { outcome, message }) if outcome != Outcome::PolicyError => Err(format!(
+                "it fails its first calls, with made-up workers and a made-up request, {place} ({outcome}): {message}"
+            )),
             _ => Ok(()),
         }
     }
