@@ -59,6 +59,7 @@ impl Host {
                     .register("dictated", Provider::component(parrot(stage).artifact()))
                     .serve(spec().on_fault(on_fault))
                     .sandbox(sandbox.clone())
+                    .policy_config(untamed())
                     .build();
                 let partition = router.unwrap().partition(&PartitionKey::default(), 16).unwrap();
                 (0..WORKERS).for_each(|worker| partition.upsert_worker(WorkerConfig::new(worker)).unwrap());

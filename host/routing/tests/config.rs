@@ -417,7 +417,7 @@ fn broken_syntax_is_one_sentence_with_its_line() {
     wrong("a: b: c", 1, "", &["not valid YAML at column 5"]);
     // Found by fuzzing: both were said to be on the line after the last.
     wrong("sandbox:\n  guests: 8\n  require_dig", 3, "", &["not valid YAML at column 14"]);
-    wrong("router: {}\n? ", 2, "", &["a key must be text"]);
+    wrong("router: {}\n? ", 2, "", &["is not text"]);
     wrong("router: *none\n", 1, "", &["unknown anchor", "define the anchor"]);
     wrong("router: &a [*a]\n", 1, "", &["alias", "write the value out"]);
 }
