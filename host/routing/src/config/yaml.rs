@@ -157,8 +157,8 @@ struct Stop {
 /// The last line and the column after its end. To the parser, a text ends at the beginning of a line that need not be there.
 fn end(text: &str) -> (usize, usize) {
     let text = text.replace("\r\n", "\n");
-    let lines = text.split(['\n', '\r']);
-    (lines.clone().count(), lines.last().unwrap_or_default().chars().count() + 1)
+    let mut lines = text.split(['\n', '\r']);
+    (lines.clone().count(), lines.next_back().unwrap_or_default().chars().count() + 1)
 }
 
 fn syntax(error: &ScanError, text: &str) -> Stop {
