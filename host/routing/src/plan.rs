@@ -218,7 +218,7 @@ impl Plan {
     fn limits(&self, instance: &Instance) -> Limits {
         let mut limits: Limits = instance.limits.resolve();
         limits.deadline_us = self.fixed.deadline_us.unwrap_or(limits.deadline_us);
-        self.owner(instance).map_or(limits, |tenant| tenant.narrow(limits))
+        self.owner(instance).map_or(limits, |tenant| limits.narrowed_by(tenant.limits.iter().copied()))
     }
 
     /// What the instance may read: everything, or what its tenant is granted.

@@ -1,6 +1,6 @@
 //! What an artifact may be, and what compiling it may take: two tables, each with a default for either profile.
 
-use crate::limits::{LimitRow, Profile};
+use crate::limits::{Profile, by_profile};
 
 /// A value for each profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,60 +29,13 @@ impl<T> ByProfile<T> {
     }
 }
 
-macro_rules! bounds {
-    ($table:ident, $table_doc:literal; $bounds:ident, $bounds_doc:literal;
-     $($field:ident: $compact:expr, $engine:expr, $most:expr, $meaning:literal => $ends_in:literal;)*) => {
-        #[doc = $table_doc]
-        pub const $table: &[LimitRow] = &[$(LimitRow {
-            key: stringify!($field), compact: $compact, engine: $engine, most: $most, meaning: $meaning,
-            ends_in: $ends_in,
-        },)*];
-
-        #[doc = $bounds_doc]
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub struct $bounds {
-            $(#[doc = $meaning] pub $field: u64,)*
-        }
-
-        impl $bounds {
-            /// The defaults of a profile.
-            #[must_use]
-            pub const fn of(profile: Profile) -> Self {
-                match profile {
-                    Profile::Compact => Self { $($field: $compact,)* },
-                    Profile::Engine => Self { $($field: $engine,)* },
-                }
-            }
-
-            /// Sets the bound of that key; false where there is no such key.
-            #[must_use]
-            pub fn set(&mut self, key: &str, value: u64) -> bool {
-                match key { $(stringify!($field) => self.$field = value,)* _ => return false }
-                true
-            }
-
-            /// The bound of that key.
-            #[must_use]
-            pub fn get(&self, key: &str) -> Option<u64> {
-                match key { $(stringify!($field) => Some(self.$field),)* _ => None }
-            }
-        }
-
-        impl Default for ByProfile<$bounds> {
-            fn default() -> Self {
-                Self { compact: $bounds::of(Profile::Compact), engine: $bounds::of(Profile::Engine) }
-            }
-        }
-    };
-}
-
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-bounds! {
+by_profile! {
     LOAD_BOUNDS, "Every bound on an artifact, checked before anything is compiled; `sandbox.load` sets them.";
-    LoadBounds, "What an artifact may be. Counts are those of the whole component, all that it contains included.";
+    LoadBounds(profile) {}, "What an artifact may be. Counts are those of the whole component, all that it contains included.";
     component_bytes: 2 * MIB, 32 * MIB, 64 * MIB,
         "bytes of the component" => "size";
     custom_bytes: MIB, 16 * MIB, 64 * MIB,
@@ -135,9 +88,9 @@ bounds! {
         "element segments" => "structure";
 }
 
-bounds! {
+by_profile! {
     COMPILE_LIMITS, "Every limit of one compilation in a child process; `sandbox.compile` sets them.";
-    CompileLimits, "What compiling one artifact may take.";
+    CompileLimits(profile) {}, "What compiling one artifact may take.";
     memory_bytes: GIB, 2 * GIB, 64 * GIB,
         "bytes of address space of the process that compiles" => "compile-memory";
     cpu_seconds: 10, 60, 3_600,
@@ -146,4 +99,16 @@ bounds! {
         "wall-clock milliseconds, from the start of the process to its answer" => "compile-timeout";
     code_bytes: 64 * MIB, 512 * MIB, 4 * GIB,
         "bytes of machine code" => "compile-memory";
+}
+
+impl Default for ByProfile<LoadBounds> {
+    fn default() -> Self {
+        Self { compact: LoadBounds::of(Profile::Compact), engine: LoadBounds::of(Profile::Engine) }
+    }
+}
+
+impl Default for ByProfile<CompileLimits> {
+    fn default() -> Self {
+        Self { compact: CompileLimits::of(Profile::Compact), engine: CompileLimits::of(Profile::Engine) }
+    }
 }

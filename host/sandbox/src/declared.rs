@@ -4,7 +4,7 @@ use std::fmt;
 
 use wasmparser::{Chunk, Parser, Payload};
 
-use crate::limits::{LIMITS, Limits};
+use crate::limits::LIMITS;
 use crate::text::{cut, sentence};
 
 /// The largest section that is read, in bytes.
@@ -82,17 +82,6 @@ impl DeclaredLimits {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
-    }
-
-    /// Those limits, each at most as declared.
-    #[must_use]
-    pub(crate) fn narrow(&self, limits: &Limits) -> Limits {
-        let mut declared = *limits;
-        for (key, value) in self.iter() {
-            // Every key is one of the table's.
-            let _ = declared.set(key, value);
-        }
-        limits.narrowed_by(&declared)
     }
 
     /// Finds the section of a component. Bytes that are no component have none: the load refuses them for itself.

@@ -337,7 +337,7 @@ impl GuestSlot {
     /// A [`StartError`]: the policy refused its parameters, broke a limit or trapped, the tenant is over its quota, or
     /// the sandbox is full.
     pub fn new(mut setup: GuestSetup) -> Result<Self, StartError> {
-        setup.limits = setup.policy.declared_limits().narrow(&setup.limits);
+        setup.limits = setup.limits.narrowed_by(setup.policy.declared_limits().iter());
         let tenants_place = setup.account.as_ref().map(Account::take_guest).transpose()?;
         let kind = EngineKind::of(&setup.limits);
         let places = setup.policy.sandbox().place(kind).map_err(|full| StartError::new(Outcome::NotLoaded, full))?;

@@ -44,46 +44,42 @@ pub struct LimitRow {
     pub ends_in: &'static str,
 }
 
-macro_rules! limits {
-    ($($field:ident: $compact:expr, $engine:expr, $most:expr, $meaning:literal => $ends_in:literal;)*) => {
-        /// Every limit of a guest but its profile.
-        pub const LIMITS: &[LimitRow] = &[$(LimitRow {
+/// A table of rows with a value for each profile, and the struct of one profile's values. What stands in the braces are
+/// further fields of the struct that are the profile itself.
+macro_rules! by_profile {
+    ($table:ident, $table_doc:literal; $values:ident($profile:ident) { $($of:ident: $of_doc:literal)? }, $values_doc:literal;
+     $($field:ident: $compact:expr, $engine:expr, $most:expr, $meaning:literal => $ends_in:literal;)*) => {
+        #[doc = $table_doc]
+        pub const $table: &[$crate::limits::LimitRow] = &[$($crate::limits::LimitRow {
             key: stringify!($field), compact: $compact, engine: $engine, most: $most, meaning: $meaning,
             ends_in: $ends_in,
         },)*];
 
-        /// What one guest may use.
+        #[doc = $values_doc]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub struct Limits {
-            /// Which engine runs the guest.
-            pub profile: Profile,
+        pub struct $values {
+            $(#[doc = $of_doc] pub $of: $crate::limits::Profile,)?
             $(#[doc = $meaning] pub $field: u64,)*
         }
 
-        impl Limits {
+        impl $values {
             /// The defaults of a profile.
             #[must_use]
-            pub const fn of(profile: Profile) -> Self {
-                match profile {
-                    Profile::Compact => Self { profile, $($field: $compact,)* },
-                    Profile::Engine => Self { profile, $($field: $engine,)* },
+            pub const fn of($profile: $crate::limits::Profile) -> Self {
+                match $profile {
+                    $crate::limits::Profile::Compact => Self { $($of,)? $($field: $compact,)* },
+                    $crate::limits::Profile::Engine => Self { $($of,)? $($field: $engine,)* },
                 }
             }
 
-            /// Sets the limit of that key; false where there is no such key.
+            /// Sets the value of that key; false where there is no such key.
             #[must_use]
             pub fn set(&mut self, key: &str, value: u64) -> bool {
                 match key { $(stringify!($field) => self.$field = value,)* _ => return false }
                 true
             }
 
-            /// The smaller of both, limit by limit; the profile stays.
-            #[must_use]
-            pub fn narrowed_by(&self, other: &Self) -> Self {
-                Self { profile: self.profile, $($field: self.$field.min(other.$field),)* }
-            }
-
-            /// The limit of that key.
+            /// The value of that key.
             #[must_use]
             pub fn get(&self, key: &str) -> Option<u64> {
                 match key { $(stringify!($field) => Some(self.$field),)* _ => None }
@@ -91,13 +87,16 @@ macro_rules! limits {
         }
     };
 }
+pub(crate) use by_profile;
 
 const MIB: u64 = 1 << 20;
 
 /// As good as never: at a million calls a second it takes thirty years.
 const NEVER: u64 = 1_000_000_000_000_000;
 
-limits! {
+by_profile! {
+    LIMITS, "Every limit of a guest but its profile.";
+    Limits(profile) { profile: "Which engine runs the guest." }, "What one guest may use.";
     memory_bytes: 8 * MIB, 64 * MIB, 4096 * MIB,
         "bytes of linear memory, all memories of the guest together" => "memory";
     table_elements: 1_024, 8_192, 1_000_000,
@@ -142,6 +141,17 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// These limits, each at most as `most` says of its key; a key that is no limit's is passed over.
+    #[must_use]
+    pub fn narrowed_by(mut self, most: impl IntoIterator<Item = (&'static str, u64)>) -> Self {
+        for (key, most) in most {
+            if self.get(key).is_some_and(|value| value > most) {
+                let _ = self.set(key, most);
+            }
+        }
+        self
+    }
+
     /// Fuel of one call over `rows` rows.
     #[must_use]
     pub const fn fuel(&self, rows: u32) -> u64 {

@@ -81,7 +81,7 @@ impl CompiledPolicy {
         let outline = outline(sandbox, artifact, limits)?;
         let declared = DeclaredLimits::of(artifact.bytes())
             .map_err(|error| LoadError::Limits { origin: artifact.origin().to_owned(), error })?;
-        let limits = &declared.narrow(limits);
+        let limits = &limits.narrowed_by(declared.iter());
         let prepared = Prepared::new(sandbox, artifact, &outline, limits, account)?;
         let manifest = guest::describe(sandbox, artifact.origin(), &prepared, limits)?;
         let stages = prepared.exports.stages();

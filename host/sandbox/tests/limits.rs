@@ -57,10 +57,11 @@ fn the_narrower_of_two_limits_holds_key_by_key() {
     for row in LIMITS {
         let (mut mine, mut other) = (Limits::default(), Limits::of(Profile::Engine));
         assert!(mine.set(row.key, 5) && other.set(row.key, 4));
-        assert_eq!(mine.narrowed_by(&other).get(row.key), Some(4), "{}", row.key);
-        assert_eq!(other.narrowed_by(&mine).get(row.key), Some(4), "{}", row.key);
-        assert_eq!(mine.narrowed_by(&other).profile, Profile::Compact);
-        assert_eq!(other.narrowed_by(&mine).profile, Profile::Engine);
+        let (narrowed, kept) = (mine.narrowed_by([(row.key, 4)]), other.narrowed_by([(row.key, 5)]));
+        assert_eq!(narrowed.get(row.key), Some(4), "{}", row.key);
+        assert_eq!(kept.get(row.key), Some(4), "{}", row.key);
+        assert_eq!(narrowed.profile, Profile::Compact);
+        assert_eq!(kept.profile, Profile::Engine);
     }
 }
 

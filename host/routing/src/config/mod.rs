@@ -336,20 +336,6 @@ pub struct Tenant {
     pub grants: Vec<String>,
 }
 
-impl Tenant {
-    /// The limits of one of its own instances: those of the instance, and no more than the tenant's.
-    #[must_use]
-    pub fn narrow(&self, mut limits: Limits) -> Limits {
-        for &(key, most) in &self.limits {
-            if limits.get(key).is_some_and(|value| value > most) {
-                let known = limits.set(key, most);
-                debug_assert!(known, "{key} is a key of the table of limits");
-            }
-        }
-        limits
-    }
-}
-
 /// What a tenant's requests may use, over all of its partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TenantQuotas {
