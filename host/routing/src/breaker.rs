@@ -6,10 +6,12 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use pointsman_sandbox::{Fault, Outcome};
 use rustc_hash::FxHashMap;
+
+use crate::sync::locked;
 
 /// When a policy that fails is kept out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +109,7 @@ impl Breaker {
         if self.closed.load(Ordering::Acquire) {
             return Ok(Pass::Call);
         }
-        let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut machine = locked(&self.machine);
         if let Machine::Open { until_ms, next_ms } = *machine
             && now_ms >= until_ms
         {
@@ -130,7 +132,7 @@ impl Breaker {
         if self.settings.faults == 0 || pass == Pass::Call && outcome == Outcome::Ok {
             return;
         }
-        let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut machine = locked(&self.machine);
         let next = match (&mut *machine, pass, counts(outcome)) {
             (Machine::Closed { faults, next_ms, since_ms }, _, true) => {
                 let BreakerSettings { faults: most, window_ms, quarantine_ms, .. } = self.settings;
@@ -165,7 +167,7 @@ impl Breaker {
     }
 
     pub(crate) fn state(&self) -> BreakerState {
-        match &*self.machine.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*locked(&self.machine) {
             Machine::Closed { .. } => BreakerState::Closed,
             Machine::Open { .. } => BreakerState::Open,
             Machine::HalfOpen { .. } => BreakerState::HalfOpen,
@@ -195,7 +197,7 @@ pub(crate) struct Breakers(Mutex<FxHashMap<String, Arc<Breaker>>>);
 impl Breakers {
     /// The breaker of that artifact: the same one for each of its guests, as long as the settings stay.
     pub(crate) fn of(&self, digest: &str, settings: BreakerSettings) -> Arc<Breaker> {
-        let mut breakers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut breakers = locked(&self.0);
         // Those that nobody holds any more guard nothing.
         breakers.retain(|name, breaker| name == digest || Arc::strong_count(breaker) > 1);
         match breakers.get(digest) {

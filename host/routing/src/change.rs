@@ -9,7 +9,8 @@ use crate::config::PolicyConfig;
 use crate::error::RouterError;
 use crate::partition::Partition;
 use crate::plan::Plan;
-use crate::router::{PartitionKey, Router, locked};
+use crate::router::{PartitionKey, Router};
+use crate::sync::locked;
 use crate::version::{Version, VersionStatus};
 
 /// The configuration that holds, and the one before.

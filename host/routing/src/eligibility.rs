@@ -7,7 +7,6 @@ use pointsman_admission::WorkerKey;
 
 use crate::error::DecideError;
 use crate::request::Request;
-use crate::table::narrowed;
 use crate::worker::{Worker, WorkerTable};
 
 /// The eligible rows of one decision.
@@ -62,12 +61,6 @@ pub(crate) fn pin(request: &Request<'_>) -> Option<WorkerKey> {
         let target = request.affinity.filter(|affinity| affinity.hard)?;
         Some(WorkerKey::new(target.worker, target.rank?))
     })
-}
-
-/// The rows of the affinity target among `rows`, which are sorted, or all of them where there is none.
-pub(crate) fn narrow_to_target<'a>(table: &WorkerTable, request: &Request<'_>, rows: &'a [u32]) -> &'a [u32] {
-    let Some(target) = request.affinity else { return rows };
-    narrowed(&table.rows_of(target.worker, target.rank), rows)
 }
 
 fn pinned(table: &WorkerTable, request: &Request<'_>, pin: WorkerKey) -> Result<u32, DecideError> {

@@ -8,8 +8,8 @@ use pointsman_sandbox::Outcome;
 
 use crate::error::DecideError;
 use crate::guest::Guest;
-use crate::pipeline::{Answer, Failure, Pipeline};
-use crate::table::{Placed, Rows, Source, narrowed};
+use crate::pipeline::{Answer, Failure, Pipeline, default_among};
+use crate::table::{Placed, Rows, Source};
 use crate::vocabulary::{SignalId, TextId};
 
 /// The candidates of one decision as their host holds them, sorted by (worker id, data-parallel rank). It answers each
@@ -126,17 +126,6 @@ impl HostedPolicy {
             }
         }
     }
-}
-
-/// The native default's choice among `rows`; those of an affinity target come first, as where the default is the policy.
-pub(crate) fn default_among(
-    fallback: Option<&mut Pipeline>,
-    source: &impl Source,
-    rows: &[u32],
-) -> Result<Answer, DecideError> {
-    let rows = narrowed(&source.affinity().unwrap_or_default(), rows);
-    let decided = fallback.and_then(|fallback| fallback.decide(source, Rows::Some(rows), None).ok());
-    decided.ok_or(DecideError::NoEndpoints)
 }
 
 /// A hosted table as the pipeline sees it.

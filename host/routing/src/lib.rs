@@ -30,6 +30,7 @@ mod router;
 mod smoke;
 mod snapshot;
 mod snapshot_policy;
+mod sync;
 mod table;
 mod tap;
 mod tenant;

@@ -1,6 +1,6 @@
 //! One routing partition: its workers, its policy, its reservations. One decision runs here from start to end.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use pointsman_admission::{PolicyClass, RowLoad, WorkerKey};
 use pointsman_contract::ClassifierWorker;
@@ -9,11 +9,12 @@ use pointsman_sandbox::Outcome;
 use crate::candidates::{Candidates, Needs, Projection};
 use crate::eligibility::{self, Eligible};
 use crate::error::{DecideError, RouterError};
-use crate::pipeline::{Answer, StageFault, Then};
+use crate::pipeline::{Answer, StageFault, Then, default_among};
 use crate::request::Request;
 use crate::reservation::{ReservationId, Reservations};
 use crate::router::PartitionKey;
 use crate::snapshot::{ExtraNames, Snapshot};
+use crate::sync::locked;
 use crate::table::Rows;
 use crate::tap::{Listening, Observed, PolicyState, SnapshotDecision, Tap};
 use crate::tenant::TenantState;
@@ -366,7 +367,7 @@ impl Partition {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 }
 
@@ -468,12 +469,8 @@ impl State {
         self.project(partition, request, Needs { overlaps: true, added: true });
         let Self { table, projection, active: Version { policy, fallback, .. }, .. } = self;
         let candidates = candidates(table, projection, request, partition);
-        let Some(fallback) = fallback else { return Err(DecideError::NoEndpoints) };
-        let kept = eligibility::narrow_to_target(table, request, policy.kept());
-        match fallback.decide(&candidates, Rows::Some(kept), None) {
-            Ok(answer) => self.decision(request, Answer { fuel: None, ..answer }, outcome, By::Default),
-            Err(_) => Err(DecideError::NoEndpoints),
-        }
+        let answer = default_among(fallback.as_mut(), &candidates, policy.kept())?;
+        self.decision(request, Answer { fuel: None, ..answer }, outcome, By::Default)
     }
 
     fn project(&mut self, partition: &Partition, request: &Request<'_>, needs: Needs) {

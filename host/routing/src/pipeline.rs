@@ -12,7 +12,7 @@ use crate::config::{FaultAction, OnFault};
 use crate::error::DecideError;
 use crate::guest::Guest;
 use crate::member::Member;
-use crate::table::{Packed, Rows, Source};
+use crate::table::{Packed, Rows, Source, narrowed};
 use crate::tap::Layout;
 use crate::vocabulary::{Plan, Stage};
 
@@ -467,6 +467,17 @@ impl Failure {
     const fn filtered(faults: Vec<StageFault>) -> Self {
         Self { then: Then::Filtered, faults }
     }
+}
+
+/// The native default's choice among `rows`; those of an affinity target come first, as where the default is the policy.
+pub(crate) fn default_among(
+    fallback: Option<&mut Pipeline>,
+    source: &impl Source,
+    rows: &[u32],
+) -> Result<Answer, DecideError> {
+    let rows = narrowed(&source.affinity().unwrap_or_default(), rows);
+    let decided = fallback.and_then(|fallback| fallback.decide(source, Rows::Some(rows), None).ok());
+    decided.ok_or(DecideError::NoEndpoints)
 }
 
 /// Whether a fault comes from a call of the policy; if not, another call would end the same way.

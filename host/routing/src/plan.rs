@@ -1,7 +1,7 @@
 //! What one router-policy configuration says: which instance serves a partition, and how its guests are built.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use pointsman_contract::{Role, RouterConfig};
 use pointsman_sandbox::{Limits, LoadStep, Sandbox};
@@ -18,8 +18,9 @@ use crate::guest::Guest;
 use crate::member::{Guard, Member};
 use crate::pipeline::{Pipeline, StageMode};
 use crate::registry::{DEFAULT, Registry, listed, type_name};
-use crate::router::{AdmissionSettings, PartitionKey, guest_seed};
+use crate::router::{AdmissionSettings, PartitionKey, contract_partition};
 use crate::smoke;
+use crate::sync::locked;
 use crate::tap::Told;
 use crate::tenant::TenantState;
 use crate::version::Version;
@@ -122,7 +123,7 @@ impl Plan {
     }
 
     fn state_of(&self, tenant: &Tenant) -> Arc<TenantState> {
-        let mut tenants = self.fixed.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tenants = locked(&self.fixed.tenants);
         Arc::clone(tenants.entry(tenant.name.clone()).or_insert_with(|| TenantState::new(tenant)))
     }
 
@@ -272,13 +273,11 @@ impl Plan {
                 }
             };
             let stages = members.get(index).map(|member| member.guest().stages()).unwrap_or_default();
-            let has = match stage {
-                Stage::Filter => stages.filter,
-                Stage::Score => stages.score,
-                Stage::Pick | Stage::Select => stages.pick,
-                Stage::Classify => stages.classify,
-            };
-            if has { Ok(index) } else { Err(RouterError::MissingStage { place, instance: name.clone(), stage }) }
+            if stage.is_in(stages) {
+                Ok(index)
+            } else {
+                Err(RouterError::MissingStage { place, instance: name.clone(), stage })
+            }
         };
         let filters = filters.iter().map(|name| place("filters", name, Stage::Filter)).collect::<Result<_, _>>()?;
         let scorers = scorers.iter().map(|name| place("scorers", name, Stage::Score)).collect::<Result<_, _>>()?;
@@ -332,7 +331,7 @@ impl Plan {
         trial: impl FnOnce() -> Result<(), RouterError>,
     ) -> Result<(), RouterError> {
         let name = format!("{stage} {}", self.fingerprint_of(instance)?);
-        let smoked = || self.fixed.smoked.lock().unwrap_or_else(PoisonError::into_inner);
+        let smoked = || locked(&self.fixed.smoked);
         let said = || self.config.as_ref().is_none_or(|config| config.sandbox.smoke);
         let wanted = self.fixed.smoke.unwrap_or_else(said);
         if !wanted || !self.registry.is_component(instance) || smoked().contains(&name) {
@@ -371,7 +370,7 @@ impl Plan {
         block_size: u32,
         config: &RouterConfig,
     ) -> Result<(Guest, Guard), RouterError> {
-        let partition = self.contract_partition(&instance.name, key, block_size);
+        let partition = contract_partition(self.fixed.seed, key, block_size, &instance.name);
         let tenant = self.tenant(key);
         let account = tenant.as_ref().map(|tenant| tenant.account());
         let limits = self.limits(instance);
@@ -391,21 +390,11 @@ impl Plan {
             RouterError::Provider { instance, policy_type, step: LoadStep::Configure, message }
         };
         let policy = native::native::<dynamo_default_cost_fn::DynamoDefaultCostFn>();
-        let partition = self.contract_partition(DEFAULT, key, block_size);
+        let partition = contract_partition(self.fixed.seed, key, block_size, DEFAULT);
         let guest = native::NativePolicy::configure(&policy, &partition, config, "{}").map_err(error)?;
         let (guest, on_fault) = (Guest::Native(guest), OnFault::default());
         let member = Member::new(DEFAULT.to_owned(), guest, on_fault, Guard::default(), &self.fixed.vocabulary);
         Ok(Pipeline::single(member.map_err(error)?, self.fixed.mode))
-    }
-
-    fn contract_partition(&self, instance: &str, key: &PartitionKey, block_size: u32) -> pointsman_contract::Partition {
-        pointsman_contract::Partition {
-            model: key.model.clone(),
-            routing_group: key.routing_group.clone(),
-            role: key.role,
-            block_size,
-            seed: guest_seed(self.fixed.seed, key, instance),
-        }
     }
 
     /// Forgets compiled components that no guest needs any more.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use pointsman_contract::{Partition, RouterConfig};
 use pointsman_sandbox::{
@@ -15,6 +15,7 @@ use crate::config::{Component, Instance, InstanceKind, PolicyConfig};
 use crate::error::RouterError;
 use crate::guest::Guest;
 use crate::plan::provider_error;
+use crate::sync::locked;
 
 /// The name of the native default.
 pub const DEFAULT: &str = "default";
@@ -179,7 +180,7 @@ impl Registry {
         limits: &Limits,
         account: Option<&Arc<Account>>,
     ) -> Result<Arc<CompiledPolicy>, Failed> {
-        let compiled = || self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        let compiled = || locked(&self.compiled);
         let key = (artifact.sha256_hex(), limits.profile);
         if let Some(policy) = compiled().get(&key) {
             return Ok(Arc::clone(policy));
@@ -191,7 +192,7 @@ impl Registry {
 
     /// Forgets components that no guest needs any more.
     pub(crate) fn forget_unused(&self) {
-        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut compiled = locked(&self.compiled);
         compiled.retain(|_, policy| Arc::strong_count(policy) > 1);
     }
 }

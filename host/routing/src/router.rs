@@ -1,6 +1,6 @@
 //! The router: partitions, and the policy instance that serves each.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use pointsman_admission::{AffinityMode, Profiles, SessionAffinity, WorkerKey};
 use pointsman_contract::{Role, RouterConfig};
@@ -19,6 +19,7 @@ use crate::pipeline::StageMode;
 use crate::plan::{Fixed, Plan};
 use crate::registry::{DEFAULT, Provider, Registry};
 use crate::snapshot_policy::SnapshotPolicy;
+use crate::sync::locked;
 use crate::tenant::TenantUsage;
 use crate::version::Version;
 use crate::vocabulary::Vocabulary;
@@ -341,10 +342,6 @@ impl std::fmt::Debug for Router {
     }
 }
 
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Router {
     /// A builder without any policy type: every partition is served by the native default.
     #[must_use]
@@ -535,6 +532,22 @@ fn same_block_size(partition: &Arc<Partition>, asked: u32) -> Result<Arc<Partiti
         has,
         asked,
     })
+}
+
+/// What a guest of an instance is told of the partition that it serves.
+pub(crate) fn contract_partition(
+    host_seed: u64,
+    key: &PartitionKey,
+    block_size: u32,
+    instance: &str,
+) -> pointsman_contract::Partition {
+    pointsman_contract::Partition {
+        model: key.model.clone(),
+        routing_group: key.routing_group.clone(),
+        role: key.role,
+        block_size,
+        seed: guest_seed(host_seed, key, instance),
+    }
 }
 
 /// The seed of one guest: the first four bytes, little-endian, of SHA-256 over the host's seed (u64, little-endian),

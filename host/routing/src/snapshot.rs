@@ -7,9 +7,9 @@ use pointsman_admission::WorkerKey;
 use pointsman_contract::{Fact, Signal, Text, missing};
 
 use crate::candidates::Candidates;
-use crate::request::Request;
 use crate::table::{Placed, Rows, Source};
 use crate::vocabulary::{SignalId, TextId, Vocabulary};
+use crate::worker::rows_of;
 
 /// One signal of every row.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,7 +99,7 @@ impl Snapshot {
         let columns = known.chain((0..names.signals.len()).map(SignalId::Extra)).map(&mut column).collect();
         let texts = Text::ALL.iter().map(|text| TextId::Known(*text));
         let texts = texts.chain((0..names.headers.len()).map(TextId::Header));
-        let affinity = target_among(candidates.request, &keys);
+        let affinity = candidates.request.affinity.map(|target| rows_of(&keys, target.worker, target.rank));
         Self {
             columns,
             facts: Fact::ALL.iter().map(|fact| candidates.fact(*fact)).collect(),
@@ -110,18 +110,6 @@ impl Snapshot {
             names: Arc::clone(names),
         }
     }
-}
-
-/// The rows of the request's soft target among `keys`, which are sorted.
-fn target_among(request: &Request<'_>, keys: &[WorkerKey]) -> Option<Range<u32>> {
-    let target = request.affinity?;
-    let (first, last) = match target.rank {
-        Some(rank) => (rank, rank),
-        None => (0, u32::MAX),
-    };
-    let first = keys.partition_point(|key| *key < WorkerKey::new(target.worker, first));
-    let end = keys.partition_point(|key| *key <= WorkerKey::new(target.worker, last));
-    Some(first as u32..end.max(first) as u32)
 }
 
 /// A snapshot as a policy sees it that was resolved by `vocabulary`, which may be another router's.

@@ -1,21 +1,18 @@
 //! A policy that decides over snapshots: one built again from what a record says of it, or a router's own beside the live
 //! one.
 
-use pointsman_contract::Partition as ContractPartition;
 use pointsman_sandbox::{Artifact, LoadStep, Outcome, Sandbox};
 use pointsman_sdk::native;
 
-use crate::config::{Instance, InstanceKind, LimitsPatch};
 use crate::error::{DecideError, RouterError};
-use crate::hosted::default_among;
 use crate::member::{Guard, Member};
-use crate::pipeline::{Answer, Explanation, Pipeline, StageMode};
+use crate::pipeline::{Answer, Explanation, Pipeline, StageMode, default_among};
 use crate::registry::{DEFAULT, Provider, Registry};
-use crate::router::guest_seed;
+use crate::router::{InstanceSpec, contract_partition};
 use crate::snapshot::{Seen, Snapshot};
 use crate::table::{Rows, narrowed};
 use crate::tap::{Layout, MemberSpec, PolicySpec, PolicyState, SnapshotDecision, Told};
-use crate::vocabulary::Vocabulary;
+use crate::vocabulary::{Stage, Vocabulary};
 
 /// The type under which the native default is built again; no artifact has such a digest.
 const NATIVE_DEFAULT: &str = "the native default";
@@ -175,24 +172,9 @@ impl Rebuild {
         };
         let parameters = serde_json::from_str(&member.parameters)
             .map_err(|error| fail(policy_type, format!("its parameters are no JSON object: {error}")))?;
-        let instance = Instance {
-            name: member.instance.clone(),
-            kind: InstanceKind::Type(policy_type.to_owned()),
-            parameters,
-            limits: LimitsPatch::default(),
-            on_fault: member.on_fault,
-            tenant: None,
-            line: 0,
-            kind_line: 0,
-            parameter_lines: std::collections::BTreeMap::new(),
-        };
-        let partition = ContractPartition {
-            model: told.key.model.clone(),
-            routing_group: told.key.routing_group.clone(),
-            role: told.key.role,
-            block_size: told.block_size,
-            seed: guest_seed(told.seed, &told.key, &member.instance),
-        };
+        let instance = InstanceSpec::new(policy_type).named(&member.instance).parameters(parameters);
+        let instance = instance.on_fault(member.on_fault).into_instance();
+        let partition = contract_partition(told.seed, &told.key, told.block_size, &member.instance);
         let guest =
             self.registry.guest(&self.sandbox, &instance, partition, &told.router_config, member.limits, None)?;
         Member::new(instance.name, guest, instance.on_fault, Guard::default(), vocabulary)
@@ -227,18 +209,16 @@ fn build(mut members: Vec<Member>, layout: &Layout) -> Result<Pipeline, RouterEr
             _ => Err(broken("it has one instance by its layout, and not one by its list")),
         },
         Layout::Several { filters, scorers, picker } => {
-            let listed = [(filters.as_slice(), "filter"), (scorers.as_slice(), "score"), (picker.as_slice(), "pick")];
+            let listed = [
+                (filters.as_slice(), Stage::Filter),
+                (scorers.as_slice(), Stage::Score),
+                (picker.as_slice(), Stage::Pick),
+            ];
             for (places, stage) in listed {
                 for place in places {
                     let member =
                         members.get(*place).ok_or_else(|| broken("its layout names an instance that is not there"))?;
-                    let stages = member.guest().stages();
-                    let has = match stage {
-                        "filter" => stages.filter,
-                        "score" => stages.score,
-                        _ => stages.pick,
-                    };
-                    if !has {
+                    if !stage.is_in(member.guest().stages()) {
                         return Err(broken(&format!("the instance `{}` has no stage {stage}", member.instance)));
                     }
                 }

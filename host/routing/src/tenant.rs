@@ -1,11 +1,12 @@
 //! Tenants at run time: what each may use, and what it has used.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use pointsman_sandbox::{Account, Fault, Outcome, Usage};
 
 use crate::config::{Tenant, TenantQuotas};
+use crate::sync::locked;
 
 /// What a tenant has used since the router was built; what a bill is made from. Requests of its routing groups count,
 /// whichever policy decided them.
@@ -146,7 +147,7 @@ impl TenantState {
     }
 
     fn bucket(&self) -> std::sync::MutexGuard<'_, Bucket> {
-        self.bucket.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.bucket)
     }
 }
 

@@ -85,6 +85,17 @@ impl Stage {
             Self::Classify => "classify",
         }
     }
+
+    /// Whether a policy of these stages has this one.
+    pub(crate) const fn is_in(self, stages: Stages) -> bool {
+        match self {
+            Self::Filter => stages.filter,
+            Self::Score => stages.score,
+            Self::Pick => stages.pick,
+            Self::Select => stages.select,
+            Self::Classify => stages.classify,
+        }
+    }
 }
 
 impl std::fmt::Display for Stage {

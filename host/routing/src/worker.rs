@@ -85,6 +85,14 @@ pub(crate) struct WorkerTable {
     unsettled: bool,
 }
 
+/// The places of a worker's ranks, or of that one alone, among sorted keys.
+pub(crate) fn rows_of(keys: &[WorkerKey], worker: u64, rank: Option<u32>) -> std::ops::Range<u32> {
+    let (first, last) = rank.map_or((0, u32::MAX), |rank| (rank, rank));
+    let start = keys.partition_point(|key| *key < WorkerKey::new(worker, first));
+    let end = keys.partition_point(|key| *key <= WorkerKey::new(worker, last));
+    start as u32..end as u32
+}
+
 impl WorkerTable {
     pub(crate) fn new(vocabulary: &Vocabulary) -> Self {
         Self { extras: vec![Vec::new(); vocabulary.extras.len()], ..Self::default() }
@@ -106,17 +114,7 @@ impl WorkerTable {
 
     /// The rows of a worker, or of one of its ranks; they are neighbours.
     pub(crate) fn rows_of(&self, worker: u64, rank: Option<u32>) -> std::ops::Range<u32> {
-        match rank {
-            Some(rank) => match self.row(WorkerKey::new(worker, rank)) {
-                Some(row) => row..row + 1,
-                None => 0..0,
-            },
-            None => {
-                let start = self.keys.partition_point(|key| key.worker < worker) as u32;
-                let end = self.keys.partition_point(|key| key.worker <= worker) as u32;
-                start..end
-            }
-        }
+        rows_of(&self.keys, worker, rank)
     }
 
     pub(crate) fn row_of_number(&self, number: u32) -> Option<usize> {
