@@ -196,6 +196,8 @@ fn confine(header: &Header) -> io::Result<()> {
         rustix::process::setrlimit(resource, limits)?;
     }
     rustix::process::nice(10)?;
+    // Nobody waits for an answer once the host has gone.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     Ok(())
 }
 
@@ -221,11 +223,13 @@ struct Output {
 /// Compiles in a worker: machine code for the job's key, or why there is none. Ends within the job's wall-clock limit.
 pub(crate) fn run(command: &WorkerCommand, job: &Job<'_>) -> Result<Vec<u8>, Failure> {
     let deadline = Instant::now() + Duration::from_millis(job.limits.wall_ms);
-    let mut worker = start(command).map_err(|error| {
+    // Neither a process nor a thread is to be had on every machine at every time.
+    let not_started = |error: io::Error| {
         let program = command.program.display().to_string();
         Failure::Compile(CompileFailure::Start { program, reason: error.to_string() })
-    })?;
-    let output = exchange(&mut worker, job);
+    };
+    let mut worker = start(command).map_err(not_started)?;
+    let output = exchange(&mut worker, job).map_err(not_started)?;
     let output = output.recv_timeout(deadline.saturating_duration_since(Instant::now()));
     let Ok(Output { answer, said }) = output else { return Err(job.too_long()) };
     if answer.len() as u64 > job.most_answer() {
@@ -257,7 +261,7 @@ fn start(command: &WorkerCommand) -> io::Result<Worker> {
 }
 
 /// Sends the job and collects what comes back. The threads end with the worker's pipes; nobody waits for them.
-fn exchange(worker: &mut Worker, job: &Job<'_>) -> mpsc::Receiver<Output> {
+fn exchange(worker: &mut Worker, job: &Job<'_>) -> io::Result<mpsc::Receiver<Output>> {
     let header = Header {
         kind: job.kind,
         determinism: job.determinism,
@@ -269,14 +273,15 @@ fn exchange(worker: &mut Worker, job: &Job<'_>) -> mpsc::Receiver<Output> {
     let Child { stdin, stdout, stderr, .. } = &mut worker.0;
     let (stdin, stdout, stderr) = (stdin.take(), stdout.take(), stderr.take());
     let artifact = job.artifact.clone();
-    std::thread::spawn(move || {
+    let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+    thread("pointsman-compile-in").spawn(move || {
         if let Some(mut stdin) = stdin {
             // A worker that reads no further has an answer, or has ended; either shows on the other pipes.
             let _ = stdin.write_all(&header.write()).and_then(|()| stdin.write_all(artifact.bytes()));
         }
-    });
+    })?;
     let most = job.most_answer().saturating_add(1);
-    std::thread::spawn(move || {
+    thread("pointsman-compile-out").spawn(move || {
         let mut output = Output { answer: Vec::new(), said: Vec::new() };
         let _ = stdout.map(|stdout| stdout.take(most).read_to_end(&mut output.answer));
         if output.answer.len() as u64 != most {
@@ -284,8 +289,8 @@ fn exchange(worker: &mut Worker, job: &Job<'_>) -> mpsc::Receiver<Output> {
         }
         // Fails where the deadline has passed.
         let _ = sender.send(output);
-    });
-    receiver
+    })?;
+    Ok(receiver)
 }
 
 fn parse(mut answer: Vec<u8>) -> Option<(u8, Key, Vec<u8>)> {
