@@ -518,6 +518,20 @@ fn what_a_tenant_may_have_is_read_and_checked() {
     wrong(&tenants("limits: {profile: engine}"), 1, "tenants[0].limits.profile", &["unknown field `profile`"]);
 }
 
+#[test]
+fn a_tenants_instance_selected_for_others_is_told_where_it_is_selected() {
+    let file = |aggregated: &str, rules: &str| {
+        format!(
+            "tenants:\n  - {{name: a, routing_groups: [g]}}\nworker_selection:\n  aggregated: {aggregated}\n  \
+             partitions: {rules}\n  instances:\n    - {{name: own, type: x, tenant: a}}\n"
+        )
+    };
+    let rules = "[{tenant: a, decode: own}, {model: m, decode: own}]";
+    wrong(&file("own", "[{tenant: a, decode: own}]"), 4, "worker_selection.aggregated", &["`tenant: a`"]);
+    wrong(&file("default", rules), 5, "worker_selection.partitions[1].decode", &["`tenant: a`"]);
+    parse(&file("default", "[{tenant: a, decode: own}, {routing_group: g, decode: own}]"));
+}
+
 // Router, sandbox, components, tenants
 
 #[test]

@@ -167,7 +167,7 @@ fn sections(folder: &Path, root: &Field<'_>, config: &mut PolicyConfig, places: 
     let context = Context { folder, require_digest: config.sandbox.require_digest, tenants };
     if let Some(field) = fields.get("worker_selection") {
         config.worker_selection = worker_selection(&field, &context, places, report);
-        foreign_instances(config, report);
+        foreign_instances(&field, config, report);
     }
     config.profiles = admission::profiles(root, &fields, report);
     if let Some(field) = fields.get("request_classifier") {
@@ -502,30 +502,28 @@ fn worker_selection(
 }
 
 /// Reports selections of a tenant's instances for partitions that are not its own.
-fn foreign_instances(config: &PolicyConfig, report: &mut Report) {
+fn foreign_instances(field: &Field<'_>, config: &PolicyConfig, report: &mut Report) {
     let Some(selection) = &config.worker_selection else { return };
-    let everywhere = std::iter::once((&selection.roles, None));
-    let rules = selection.partitions.iter().enumerate().map(|(place, rule)| (&rule.roles, Some((place, rule))));
-    for (roles, rule) in everywhere.chain(rules) {
+    let mut check = |place: &Field<'_>, roles: &Roles, tenant: Option<&str>| {
         for role in Role::ALL {
             let Some(Selected::Instance(name)) = roles.get(role) else { continue };
-            let owner = selection.owners(name).find(|owner| {
-                !rule.is_some_and(|(_, rule)| {
-                    let group = rule.routing_group.as_deref().and_then(|group| config.tenant_of(group));
-                    rule.tenant.as_deref().or(group.map(|tenant| &*tenant.name)) == Some(*owner)
-                })
-            });
-            if let Some(owner) = owner {
-                let place = rule.map_or(String::new(), |(place, _)| format!(".partitions[{place}]"));
-                let line = rule.map_or(0, |(_, rule)| rule.line);
+            let owner = selection.owners(name).find(|owner| tenant != Some(*owner));
+            if let (Some(owner), Some(field)) = (owner, place.peek(role.as_str())) {
                 let message = format!(
                     "the instance {} belongs to the tenant {owner} and serves its routing groups alone; select it in a \
                      rule of `partitions` with `tenant: {owner}`",
                     shown(name)
                 );
-                report.add(line, &format!("worker_selection{place}.{role}"), message);
+                field.problem(report, message);
             }
         }
+    };
+    check(field, &selection.roles, None);
+    let items = field.peek("partitions").and_then(|list| list.items()).unwrap_or_default();
+    // What is no mapping became no rule.
+    for (item, rule) in items.iter().filter(|item| item.is_map()).zip(&selection.partitions) {
+        let group = rule.routing_group.as_deref().and_then(|group| config.tenant_of(group));
+        check(item, &rule.roles, rule.tenant.as_deref().or(group.map(|tenant| &*tenant.name)));
     }
 }
 
