@@ -127,6 +127,9 @@ impl Cache {
 
 /// Makes the folder where there is none, and refuses one that others may write to.
 fn prepare(folder: &Path) -> io::Result<()> {
+    if folder.exists() && !folder.is_dir() {
+        return Err(io::Error::other("it is no folder; give it one of its own"));
+    }
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let found = fs::metadata(folder)?;
     let user = rustix::process::geteuid().as_raw();

@@ -123,6 +123,13 @@ fn an_entry_under_another_name_or_secret_is_not_run() {
 }
 
 #[test]
+fn a_file_is_no_folder() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let said = Sandbox::new(config(file.path(), "/bin/false")).unwrap_err().to_string();
+    assert!(said.ends_with("cannot be used: it is no folder; give it one of its own"), "{said}");
+}
+
+#[test]
 fn a_folder_that_others_may_write_to_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
