@@ -1,0 +1,1 @@
+//! A simulated inference engine that speaks OpenAI's API.

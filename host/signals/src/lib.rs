@@ -1,0 +1,1 @@
+//! What a router knows of prompts and workers: tokens, prefix overlaps, scraped metrics.
