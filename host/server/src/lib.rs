@@ -10,7 +10,11 @@ pub mod pool;
 pub mod signals;
 
 mod clock;
+mod door;
+mod listen;
 mod pace;
 mod sync;
+mod upstream;
 
 pub use clock::Clock;
+pub use listen::ListenError;
