@@ -21,7 +21,7 @@ use rustc_hash::FxHashMap;
 
 use crate::error::DecideError;
 use crate::partition::{Decision, Partition};
-use crate::request::Request;
+use crate::request::{Affinity, Request};
 use crate::reservation::ReservationId;
 pub use classifier::HostedClassifier;
 pub(crate) use classifier::Workers;
@@ -209,17 +209,22 @@ impl<R: QueuedRequest, C: Classifier> AdmissionController<R, C> {
         let id = self.lifecycles.begin_unclassified()?;
         let mut held = Held::new(submission, self.queue.profile().choose(None, 0));
         held.advice = true;
-        if let Some(affinity) = &self.affinity
-            && let Some(session) = held.session()
-            && held.own_pin().is_none()
-        {
-            let target = affinity.target(&session, now_ms);
-            let target = target.filter(|target| self.partition.has_target(target.worker, target.rank));
-            held.bound = target.map(|target| (target, affinity.mode() == AffinityMode::Hard));
+        if let Some(session) = held.session().filter(|_| held.own_pin().is_none()) {
+            let target = self.session_target(&session, now_ms);
+            held.bound = target.map(|Affinity { worker, rank, hard }| (AffinityTarget { worker, rank }, hard));
         }
         self.requests.insert(id, held);
         self.enqueue_later(id, Admission::default());
         Ok(id)
+    }
+
+    /// Where a session's requests go now; none where they go anywhere.
+    #[must_use]
+    pub fn session_target(&self, session: &str, now_ms: f64) -> Option<Affinity> {
+        let affinity = self.affinity.as_ref()?;
+        let AffinityTarget { worker, rank } = affinity.target(session, now_ms)?;
+        let hard = affinity.mode() == AffinityMode::Hard;
+        self.partition.has_target(worker, rank).then_some(Affinity { worker, rank, hard })
     }
 
     /// Books a request on the worker of an earlier decision, at once: past classifier and queue, of which it has no
@@ -400,6 +405,12 @@ impl<R: QueuedRequest, C: Classifier> AdmissionController<R, C> {
     #[must_use]
     pub fn usage(&self, class: ClassId) -> Usage {
         self.queue.usage(class)
+    }
+
+    /// What waits in all classes.
+    #[must_use]
+    pub fn waiting(&self) -> Usage {
+        self.queue.waiting()
     }
 
     /// The classifier, for what its owner has to tell it or ask it besides.
