@@ -7,6 +7,8 @@ pub mod config;
 pub mod fleet;
 pub mod observe;
 pub mod pool;
+pub mod predicted;
+pub mod select;
 pub mod signals;
 
 mod clock;
