@@ -26,12 +26,13 @@ pub use pointsman_sandbox::Determinism;
 
 pub use diff::ConfigChange;
 pub use overrides::{DECODE_VARIABLE, GLOBAL_VARIABLE, OverrideError, Overrides, PREFILL_VARIABLE};
-pub use problem::{Problem, Problems};
+pub use problem::{Problem, Problems, Report};
+pub use reader::{Document, Field, Fields};
 pub use reading::Reading;
 
 pub use crate::breaker::BreakerSettings;
 
-use problem::{Report, did_you_mean, listed, shown};
+use problem::{did_you_mean, listed, shown};
 use schema::Places;
 
 /// The most guests that `sandbox.guests` may ask for.

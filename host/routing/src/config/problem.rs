@@ -90,7 +90,8 @@ impl fmt::Display for Problems {
 impl std::error::Error for Problems {}
 
 /// Collects the problems of one file.
-pub(super) struct Report {
+#[derive(Debug)]
+pub struct Report {
     file: String,
     problems: Vec<Problem>,
 }

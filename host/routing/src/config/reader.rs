@@ -1,15 +1,60 @@
 //! Typed reading of the tree: each method returns the value, or none with the problem in the report.
 
 use std::ops::RangeInclusive;
+use std::path::Path;
 
 use serde_json::{Map, Number};
 
-use super::problem::{Report, did_you_mean, listed, shown};
-use super::yaml::{Entry, Node, Scalar, Value, join};
+use super::PolicyConfig;
+use super::problem::{Problem, Problems, Report, did_you_mean, listed, shown};
+use super::yaml::{self, Entry, Node, Scalar, Value, join};
 
-/// A value and the path that leads to it.
+/// Another YAML file in the manner of the router-policy file: unknown and repeated fields are refused, and every problem is
+/// told at once, with its line, its field and the fix.
+#[derive(Debug)]
+pub struct Document {
+    file: String,
+    root: Option<Node>,
+    report: Report,
+}
+
+impl Document {
+    /// Takes the text of a file, named `file` in problems.
+    #[must_use]
+    pub fn of(file: &str, text: &str) -> Self {
+        let mut report = Report::new(file);
+        let root = yaml::read(text, &mut report);
+        Self { file: file.to_owned(), root, report }
+    }
+
+    /// Takes a file.
+    ///
+    /// # Errors
+    /// Where it cannot be read as UTF-8 text of up to 1 MiB.
+    pub fn load(path: &Path) -> Result<Self, Problem> {
+        Ok(Self::of(&path.display().to_string(), &PolicyConfig::text(path)?))
+    }
+
+    /// The file's name in problems.
+    #[must_use]
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// Has `with` read the document's root.
+    ///
+    /// # Errors
+    /// Every problem of the syntax and those that `with` found.
+    pub fn read<T: Default>(mut self, with: impl FnOnce(&Field<'_>, &mut Report) -> Option<T>) -> Result<T, Problems> {
+        let value = self.root.as_ref().and_then(|root| with(&Field::root(root), &mut self.report));
+        Problems::none_or(value.unwrap_or_default(), self.report.problems())
+    }
+}
+
+/// A value of a file and the path that leads to it. Its methods answer the value as what is asked for, or none with the
+/// problem in the report.
 #[derive(Clone, Debug)]
-pub(super) struct Field<'n> {
+pub struct Field<'n> {
     pub(super) node: &'n Node,
     pub(super) path: String,
 }
@@ -19,11 +64,14 @@ impl<'n> Field<'n> {
         Self { node, path: String::new() }
     }
 
-    pub(super) fn line(&self) -> usize {
+    /// The line, counted from 1.
+    #[must_use]
+    pub fn line(&self) -> usize {
         self.node.line
     }
 
-    pub(super) fn problem(&self, report: &mut Report, message: impl Into<String>) {
+    /// Tells a problem of this value: one sentence that says what is wrong and how to put it right.
+    pub fn problem(&self, report: &mut Report, message: impl Into<String>) {
         report.add(self.node.line, &self.path, message);
     }
 
@@ -43,7 +91,7 @@ impl<'n> Field<'n> {
     }
 
     /// A text; a number, true or false count as they are written.
-    pub(super) fn text(&self, report: &mut Report) -> Option<&'n str> {
+    pub fn text(&self, report: &mut Report) -> Option<&'n str> {
         match &self.node.value {
             Value::Scalar(text, scalar) if *scalar != Scalar::Null && !text.is_empty() => return Some(text),
             Value::Scalar(_, Scalar::Text) => self.problem(report, "must not be empty; write a text"),
@@ -53,7 +101,7 @@ impl<'n> Field<'n> {
     }
 
     /// A text of letters, digits, `_`, `.` and `-`. `what` says what it names.
-    pub(super) fn name(&self, what: &str, report: &mut Report) -> Option<&'n str> {
+    pub fn name(&self, what: &str, report: &mut Report) -> Option<&'n str> {
         let text = self.text(report)?;
         if !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte)) {
             self.problem(report, format!("{} is no {what}; use only letters, digits, `_`, `.` and `-`", shown(text)));
@@ -73,7 +121,7 @@ impl<'n> Field<'n> {
     }
 
     /// One of the words that `from` knows; `words` lists them for the message.
-    pub(super) fn word<T>(&self, words: &[&str], from: impl Fn(&str) -> Option<T>, report: &mut Report) -> Option<T> {
+    pub fn word<T>(&self, words: &[&str], from: impl Fn(&str) -> Option<T>, report: &mut Report) -> Option<T> {
         let text = self.text(report)?;
         let value = from(text);
         if value.is_none() {
@@ -86,7 +134,7 @@ impl<'n> Field<'n> {
     }
 
     /// A whole number in the range.
-    pub(super) fn whole(&self, range: RangeInclusive<u64>, report: &mut Report) -> Option<u64> {
+    pub fn whole(&self, range: RangeInclusive<u64>, report: &mut Report) -> Option<u64> {
         if let Value::Scalar(_, Scalar::Unsigned(value)) = self.node.value
             && range.contains(&value)
         {
@@ -98,13 +146,13 @@ impl<'n> Field<'n> {
     }
 
     /// A whole number in the range.
-    pub(super) fn whole_u32(&self, range: RangeInclusive<u32>, report: &mut Report) -> Option<u32> {
+    pub fn whole_u32(&self, range: RangeInclusive<u32>, report: &mut Report) -> Option<u32> {
         let range = u64::from(*range.start())..=u64::from(*range.end());
         self.whole(range, report).and_then(|value| u32::try_from(value).ok())
     }
 
     /// A number, which may be infinite or none.
-    pub(super) fn number(&self, report: &mut Report) -> Option<f64> {
+    pub fn number(&self, report: &mut Report) -> Option<f64> {
         match self.node.value {
             Value::Scalar(_, Scalar::Float(value)) => Some(value),
             Value::Scalar(_, Scalar::Unsigned(value)) => Some(value as f64),
@@ -131,7 +179,8 @@ impl<'n> Field<'n> {
         None
     }
 
-    pub(super) fn boolean(&self, report: &mut Report) -> Option<bool> {
+    /// True or false.
+    pub fn boolean(&self, report: &mut Report) -> Option<bool> {
         if let Value::Scalar(_, Scalar::Bool(value)) = self.node.value {
             return Some(value);
         }
@@ -139,7 +188,8 @@ impl<'n> Field<'n> {
         None
     }
 
-    pub(super) fn list(&self, report: &mut Report) -> Option<Vec<Field<'n>>> {
+    /// The entries of a list.
+    pub fn list(&self, report: &mut Report) -> Option<Vec<Field<'n>>> {
         let items = self.items();
         if items.is_none() {
             self.problem(report, format!("must be a list, not {}; write `- ` before each entry", self.found()));
@@ -195,8 +245,19 @@ impl<'n> Field<'n> {
         None
     }
 
+    /// A mapping of any names, each with what `read` makes of its value.
+    pub fn mapping<T>(
+        &self,
+        report: &mut Report,
+        read: impl Fn(&Field<'_>, &mut Report) -> Option<T>,
+    ) -> Vec<(String, T)> {
+        let entries = self.entries(report).unwrap_or_default();
+        let field = |entry: &'n Entry| Field { node: &entry.node, path: join(&self.path, &entry.key) };
+        entries.iter().filter_map(|entry| Some((entry.key.clone(), read(&field(entry), report)?))).collect()
+    }
+
     /// A mapping with these fields alone.
-    pub(super) fn fields(&self, allowed: &[&str], report: &mut Report) -> Option<Fields<'n>> {
+    pub fn fields(&self, allowed: &[&str], report: &mut Report) -> Option<Fields<'n>> {
         let entries = self.entries(report)?;
         let mut all_known = true;
         for entry in entries.iter().filter(|entry| !allowed.contains(&entry.key.as_str())) {
@@ -248,18 +309,21 @@ pub(super) fn json_map(entries: &[Entry], path: &str, report: &mut Report) -> Ma
 }
 
 /// The fields of a mapping by name. A field without a value counts as left out, as it does for Dynamo.
-pub(super) struct Fields<'n> {
+pub struct Fields<'n> {
     field: Field<'n>,
     pub(super) entries: &'n [Entry],
     all_known: bool,
 }
 
 impl<'n> Fields<'n> {
-    pub(super) fn get(&self, key: &str) -> Option<Field<'n>> {
+    /// The field of that name; none where it is left out.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<Field<'n>> {
         self.field.peek(key)
     }
 
-    pub(super) fn require(&self, key: &str, report: &mut Report) -> Option<Field<'n>> {
+    /// The field of that name, which must be there.
+    pub fn require(&self, key: &str, report: &mut Report) -> Option<Field<'n>> {
         let field = self.get(key);
         // A field that is there under a misspelt name was told already.
         let misspelt =
