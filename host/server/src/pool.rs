@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use pointsman_admission::{AdmissionError, End, LifecycleId, OnFault, Profiles};
+use pointsman_admission::{AdmissionError, End, LifecycleId, OnFault, Profiles, Usage};
 use pointsman_routing::{
     AdmissionController, AdmissionHost, AdmissionOutcome, AdmissionSetup, DecideError, Decision, HostedClassifier,
     Partition, QueuedRequest, Request, Router, RouterError, Session, Submission, Trigger, WorkerKey, WorkerOverlap,
@@ -225,6 +225,15 @@ impl Pool {
     #[must_use]
     pub fn queues(&self) -> bool {
         locked(&self.desk).controller.profile().classes().iter().any(|class| class.can_queue())
+    }
+
+    /// What waits in each policy class, by its name.
+    #[must_use]
+    pub fn waiting(&self) -> Vec<(String, Usage)> {
+        let desk = locked(&self.desk);
+        let controller = &desk.controller;
+        let profile = controller.profile();
+        profile.ids().map(|id| (profile.class(id).name.clone(), controller.usage(id))).collect()
     }
 
     /// Brings a request through admission to a worker, and books it there. Dropping the future gives it up.
