@@ -123,7 +123,8 @@ enum Stage {
 #[derive(Debug)]
 struct Live {
     id: LifecycleId,
-    request_id: String,
+    /// None where the classifier never hears of the request.
+    request_id: Option<String>,
     phase: Phase,
     pinned: bool,
     /// The last worker's number.
@@ -191,19 +192,27 @@ impl<C: Classifier> Lifecycles<C> {
         if self.by_request.contains_key(request_id) {
             return Err(AdmissionError::DuplicateRequestId(request_id.to_owned()));
         }
-        let id = self.free_id();
+        let id = self.open(Some(request_id.to_owned()));
         self.by_request.insert(request_id.to_owned(), id);
-        let live = Live {
-            id,
-            request_id: request_id.to_owned(),
-            phase: Phase::Begun,
-            pinned: false,
-            worker: None,
-            context_tokens: 0,
-            observed: false,
-        };
-        self.live.insert(id.ticket(), live);
         Ok(id)
+    }
+
+    /// Begins a lifecycle that the classifier never hears of: its submissions are admitted at once, and it has no request
+    /// id that could be in use.
+    ///
+    /// # Errors
+    /// The lifecycles are shut down.
+    pub fn begin_unclassified(&mut self) -> Result<LifecycleId, AdmissionError> {
+        self.refuse_when_closed()?;
+        Ok(self.open(None))
+    }
+
+    fn open(&mut self, request_id: Option<String>) -> LifecycleId {
+        let id = self.free_id();
+        let phase = Phase::Begun;
+        let live = Live { id, request_id, phase, pinned: false, worker: None, context_tokens: 0, observed: false };
+        self.live.insert(id.ticket(), live);
+        id
     }
 
     /// Brings a request to the classifier, or past it. A lifecycle's first submission is classified by a later
@@ -216,6 +225,7 @@ impl<C: Classifier> Lifecycles<C> {
         self.refuse_when_closed()?;
         let Purpose::Serve(id) = purpose else { return Ok(Submitted::Admitted(Admission::default())) };
         let live = find(&mut self.live, id).ok_or(AdmissionError::LifecycleEnded(id))?;
+        let Some(request_id) = &live.request_id else { return Ok(Submitted::Admitted(Admission::default())) };
         match &mut live.phase {
             Phase::Admitted(admission, stage) => {
                 *stage = Stage::Queued;
@@ -227,7 +237,7 @@ impl<C: Classifier> Lifecycles<C> {
                 self.line.push_back(Task::Classify(id, request));
                 Ok(Submitted::Pending)
             }
-            Phase::Waiting | Phase::Deferred(_) => Err(AdmissionError::DuplicateRequestId(live.request_id.clone())),
+            Phase::Waiting | Phase::Deferred(_) => Err(AdmissionError::DuplicateRequestId(request_id.clone())),
         }
     }
 
@@ -379,7 +389,7 @@ impl<C: Classifier> Lifecycles<C> {
         let Some(live) = find(&mut self.live, id) else { return };
         live.raise_context(request.input_tokens);
         self.grown.remove(&id);
-        request.request_id.clone_from(&live.request_id);
+        request.request_id = live.request_id.clone().unwrap_or_default();
         request.context_tokens = live.context_tokens;
         self.counts.classified += 1;
         let answer = match self.introduce_workers(now_ms) {
@@ -542,12 +552,14 @@ impl<C: Classifier> Lifecycles<C> {
             return false;
         }
         let Some(live) = self.live.remove(&id.ticket()) else { return false };
-        self.by_request.remove(&live.request_id);
         self.grown.remove(&id);
         if let Phase::Deferred(until) = live.phase {
             self.deferred.remove(&(until, id));
         }
-        self.line.push_back(Task::Tell(live.last_event(&end)));
+        if let Some(request_id) = &live.request_id {
+            self.by_request.remove(request_id);
+            self.line.push_back(Task::Tell(live.last_event(&end)));
+        }
         self.outcomes.push_back(Outcome::Ended(id, end));
         true
     }

@@ -53,6 +53,11 @@ impl Projection {
         }
     }
 
+    /// Blocks that the request would add to a row.
+    pub(crate) fn added_blocks(&self, row: usize) -> f64 {
+        self.added_blocks.get(row).copied().unwrap_or(self.occupied)
+    }
+
     /// Finds each overlap's row: a merge of two sorted lists, the shorter of which leads.
     fn place_overlaps(&mut self, table: &WorkerTable, overlaps: &[WorkerOverlap]) {
         let mut rest = &*table.keys;

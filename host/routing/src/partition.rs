@@ -258,6 +258,18 @@ impl Partition {
         self.lock().table.load(key)
     }
 
+    /// The rows and their loads, in order, as they would be with the KV blocks of a request; 0 where a load is not known.
+    pub fn loads_with(&self, request: &Request<'_>) -> Vec<(WorkerKey, Load)> {
+        let mut state = self.settled();
+        state.project(self, request, Needs { overlaps: false, added: true });
+        let State { table, projection, .. } = &*state;
+        let loads = table.keys.iter().enumerate().map(|(row, key)| {
+            let load = table.load(*key).unwrap_or_default();
+            (*key, Load { decode_blocks: load.decode_blocks + projection.added_blocks(row), ..load })
+        });
+        loads.collect()
+    }
+
     /// The rows, in order.
     pub fn rows(&self) -> Vec<WorkerKey> {
         self.lock().table.keys.clone()

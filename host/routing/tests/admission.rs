@@ -10,9 +10,10 @@ use pointsman_admission::{
 };
 use pointsman_contract::{Admission, Event, Progress, Resolution, TargetChange, Ticket, Verdict};
 use pointsman_routing::{
-    AdmissionController, AdmissionHost, AdmissionOutcome, AdmissionSetup, Partition, PartitionKey, QueuedRequest,
-    Request, Router, Session, WorkerConfig, WorkerKey,
+    AdmissionController, AdmissionHost, AdmissionOutcome, AdmissionSetup, Decision, Partition, PartitionKey,
+    QueuedRequest, Request, Router, Session, Submission, WorkerConfig, WorkerKey,
 };
+use pointsman_sandbox::Outcome;
 use proptest::prelude::*;
 
 /// A request as these tests keep it.
@@ -125,16 +126,13 @@ fn ask(controller: &mut Controller, id: &str, request: Asked, now_ms: f64) -> Li
 }
 
 fn try_ask(controller: &mut Controller, id: &str, request: Asked, now_ms: f64) -> Result<LifecycleId, AdmissionError> {
-    let submission = pointsman_routing::Submission {
-        request_id: id.to_owned(),
-        policy_class: None,
-        ingress_ms: now_ms,
-        due_ms: None,
-        request,
-    };
-    let asked = controller.submit(submission, now_ms);
+    let asked = controller.submit(submission(id, request, now_ms), now_ms);
     controller.advance(&mut Plain, now_ms);
     asked
+}
+
+fn submission(id: &str, request: Asked, ingress_ms: f64) -> Submission<Asked> {
+    Submission { request_id: id.to_owned(), policy_class: None, ingress_ms, due_ms: None, request }
 }
 
 fn tokens(tokens: u64) -> Asked {
@@ -358,8 +356,73 @@ fn a_worker_that_comes_lets_waiting_requests_go() {
     assert_eq!(sent(&mut door), [(waiting, 7)]);
 }
 
+#[test]
+fn advice_waits_its_turn_books_nothing_and_is_never_classified() {
+    let partition = partition(1);
+    let mut door = controller(&partition, profile(50, QueueLimits::default()), None);
+    let first = ask(&mut door, "a", tokens(64), 0.0);
+    assert_eq!(sent(&mut door), [(first, 1)]);
+    let booked = partition.load(WorkerKey::new(1, 0));
+    let (classified, told) = (door.classifier_mut().classified.len(), door.classifier_mut().events.len());
+    let advised = door.advise(submission("a", tokens(64), 1.0), 1.0).unwrap();
+    door.advance(&mut Plain, 1.0);
+    assert_eq!(outcomes(&mut door), [], "the worker is busy, and another request may have its id");
+    door.prefill_complete(first);
+    door.advance(&mut Plain, 2.0);
+    let [AdmissionOutcome::Dispatched { id, decision, queued_ms, .. }, AdmissionOutcome::Ended { id: ended, end }] =
+        &outcomes(&mut door)[..]
+    else {
+        panic!("a worker, and the end")
+    };
+    assert_eq!((*id, *ended, end), (advised, advised, &End::Completed));
+    assert_eq!((decision.worker.worker, *queued_ms), (1, 1.0));
+    assert_eq!(partition.load(WorkerKey::new(1, 0)).unwrap().active_requests, booked.unwrap().active_requests);
+    assert_eq!((door.classifier_mut().classified.len(), door.classifier_mut().events.len()), (classified, told));
+}
+
+#[test]
+fn a_decision_is_booked_later_past_queue_and_classifier_and_takes_its_session_along() {
+    let partition = partition(2);
+    let mut door = controller(&partition, profile(50, QueueLimits::default()), Some(AffinityMode::Hard));
+    let session = Asked { session: Some("s"), ..tokens(64) };
+    let decision = session.view(|request| partition.decide(&request)).unwrap();
+    let placed = door.place(&mut Plain, submission("x", session.clone(), 0.0), decision, 0.0).unwrap();
+    door.advance(&mut Plain, 0.0);
+    assert_eq!(outcomes(&mut door), []);
+    assert!(door.classifier_mut().classified.is_empty());
+    assert_eq!(partition.load(decision.worker).unwrap().active_prefill_tokens, 64.0);
+    let other = WorkerKey::new(3 - decision.worker.worker, 0);
+    let elsewhere = Decision { worker: other, ..decision };
+    let refused = door.place(&mut Plain, submission("y", session.clone(), 1.0), elsewhere, 1.0).unwrap_err();
+    assert!(matches!(refused, AdmissionError::Affinity(_)), "{refused}");
+    assert_eq!(partition.load(other).unwrap(), Default::default(), "nothing is kept of it");
+    let gone = Decision { worker: WorkerKey::new(9, 0), ..decision };
+    let refused = door.place(&mut Plain, submission("y", tokens(64), 1.0), gone, 1.0).unwrap_err();
+    assert!(matches!(refused, AdmissionError::BookingFailed(_)), "{refused}");
+    assert!(door.complete(placed));
+    door.advance(&mut Plain, 2.0);
+    assert_eq!(outcomes(&mut door), [AdmissionOutcome::Ended { id: placed, end: End::Completed }]);
+    assert_eq!(partition.load(decision.worker).unwrap(), Default::default());
+}
+
+#[test]
+fn advice_follows_the_session_that_a_booking_has_bound() {
+    let partition = partition(2);
+    let mut door = controller(&partition, profile(1_000, QueueLimits::default()), Some(AffinityMode::Hard));
+    let session = Asked { session: Some("s"), ..tokens(640) };
+    let first = ask(&mut door, "a", session.clone(), 0.0);
+    let [(_, worker)] = sent(&mut door)[..] else { panic!("one worker") };
+    door.bind_session(first).unwrap();
+    door.advise(submission("", session, 1.0), 1.0).unwrap();
+    door.advance(&mut Plain, 1.0);
+    let [AdmissionOutcome::Dispatched { decision, .. }, _] = outcomes(&mut door)[..] else { panic!("one worker") };
+    assert_eq!(decision.worker.worker, worker, "though the other one has nothing to do");
+}
+
 #[derive(Clone, Debug)]
 enum Step {
+    Advise { tokens: u64, session: Option<&'static str> },
+    Place { tokens: u64, session: Option<&'static str>, worker: u64 },
     Ask { tokens: u64, session: Option<&'static str>, verdict: u8 },
     Resolve(usize),
     Prefilled(usize),
@@ -375,7 +438,9 @@ fn step() -> impl Strategy<Value = Step> {
     let session = proptest::option::of(proptest::sample::select(vec!["s", "t"]));
     let pick = 0_usize..12;
     prop_oneof![
-        4 => (1_u64..200, session, 0_u8..8).prop_map(|(tokens, session, verdict)| Step::Ask { tokens, session, verdict }),
+        4 => (1_u64..200, session.clone(), 0_u8..8).prop_map(|(tokens, session, verdict)| Step::Ask { tokens, session, verdict }),
+        1 => (1_u64..200, session.clone()).prop_map(|(tokens, session)| Step::Advise { tokens, session }),
+        1 => (1_u64..200, session, 1_u64..4).prop_map(|(tokens, session, worker)| Step::Place { tokens, session, worker }),
         1 => pick.clone().prop_map(Step::Resolve),
         2 => pick.clone().prop_map(Step::Prefilled),
         2 => pick.clone().prop_map(Step::Responding),
@@ -427,6 +492,15 @@ proptest! {
                 Step::Ask { tokens, session, .. } => {
                     let id = ask(&mut door, &format!("r{}", asked.len()), Asked { tokens, session, ..Asked::default() }, now);
                     asked.push(id);
+                }
+                Step::Advise { tokens, session } => {
+                    let request = Asked { tokens, session, ..Asked::default() };
+                    asked.push(door.advise(submission("", request, now), now).unwrap());
+                }
+                Step::Place { tokens, session, worker } => {
+                    let decision = Decision { worker: WorkerKey::new(worker, 0), row: 0, cost: 0.0, outcome: Outcome::Ok, fallback: false, fuel: None, cached_tokens: 0 };
+                    let request = Asked { tokens, session, ..Asked::default() };
+                    asked.extend(door.place(&mut Plain, submission("", request, now), decision, now));
                 }
                 Step::Resolve(place) => if let Some(id) = nth(place) {
                     // By way of an event that brings it.

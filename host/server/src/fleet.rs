@@ -130,7 +130,9 @@ impl WorkerSpec {
         self.data_parallel_size.unwrap_or(1)
     }
 
-    fn key(&self) -> PartitionKey {
+    /// The partition that it serves.
+    #[must_use]
+    pub fn key(&self) -> PartitionKey {
         PartitionKey {
             model: self.model_name.clone(),
             routing_group: self.routing_group.clone(),
@@ -204,6 +206,17 @@ pub struct Worker {
     pub not_schedulable_reasons: Vec<String>,
 }
 
+impl Worker {
+    /// Whether it serves that partition, and may be chosen.
+    #[must_use]
+    pub fn serves(&self, key: &PartitionKey) -> bool {
+        let Self { spec, lifecycle, .. } = self;
+        *lifecycle == WorkerState::Schedulable
+            && spec.model_name == key.model
+            && spec.routing_group == key.routing_group
+    }
+}
+
 /// Why the directory is not changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -272,6 +285,12 @@ impl Fleet {
     #[must_use]
     pub const fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// Where its timers run.
+    #[must_use]
+    pub const fn runtime(&self) -> &Handle {
+        &self.runtime
     }
 
     /// What reads prompts.
@@ -363,6 +382,12 @@ impl Fleet {
     #[must_use]
     pub fn worker(&self, worker: u64) -> Option<Arc<Worker>> {
         read(&self.directory).workers.get(&worker).cloned()
+    }
+
+    /// A worker of that partition that may be chosen: the one with the lowest id.
+    #[must_use]
+    pub fn serving(&self, key: &PartitionKey) -> Option<Arc<Worker>> {
+        read(&self.directory).workers.values().find(|worker| worker.serves(key)).cloned()
     }
 
     /// Every worker, by model, routing group and id.

@@ -66,6 +66,8 @@ pub struct Ask {
     pub session: Option<SessionInfo>,
     /// Headers that the operator grants to policies, lower-case names.
     pub headers: Vec<(String, String)>,
+    /// The chain by which the prompt's prefixes are looked up, where it is another one than that of its blocks.
+    pub index_hashes: Option<Vec<u64>>,
     overlaps: Vec<WorkerOverlap>,
     refreshed_ms: Option<f64>,
     failed: Vec<u64>,
@@ -90,6 +92,7 @@ impl Ask {
             preferred_taints: Vec::new(),
             session: None,
             headers: Vec::new(),
+            index_hashes: None,
             overlaps: Vec::new(),
             refreshed_ms: None,
             failed: Vec::new(),
@@ -101,6 +104,12 @@ impl Ask {
     #[must_use]
     pub fn overlaps(&self) -> &[WorkerOverlap] {
         &self.overlaps
+    }
+
+    /// The chain by which the prompt's prefixes are looked up.
+    #[must_use]
+    pub fn prefix(&self) -> &[u64] {
+        self.index_hashes.as_deref().unwrap_or(&self.prompt.block_hashes)
     }
 
     /// Keeps the request off a worker that has failed it.
@@ -241,13 +250,67 @@ impl Pool {
     /// # Errors
     /// Why the request is not served; nothing is held then.
     pub async fn dispatch(self: &Arc<Self>, submission: Submission<Ask>) -> Result<Lease, AdmissionError> {
+        self.enter(|controller, now_ms| controller.submit(submission, now_ms)).await
+    }
+
+    /// Which worker serves the request once it is its turn. Books nothing, and asks no classifier. Dropping the future
+    /// gives it up.
+    ///
+    /// # Errors
+    /// As [`Self::dispatch`].
+    pub async fn advise(self: &Arc<Self>, submission: Submission<Ask>) -> Result<Decision, AdmissionError> {
+        let over = self.enter(|controller, now_ms| controller.advise(submission, now_ms)).await?;
+        Ok(over.decision)
+    }
+
+    /// Books a request on the worker of an earlier decision, at once: no classifier is asked, and it does not queue.
+    ///
+    /// # Errors
+    /// The worker has gone, or the request's session is bound elsewhere; nothing is held then.
+    pub fn place(self: &Arc<Self>, submission: Submission<Ask>, decision: Decision) -> Result<Lease, AdmissionError> {
+        let id = self.with_desk(|desk, now_ms| desk.controller.place(&mut Host(self), submission, decision, now_ms))?;
+        Ok(Lease { ticket: Ticket { pool: Arc::clone(self), id, live: true }, decision, queued_ms: 0.0 })
+    }
+
+    async fn enter(
+        self: &Arc<Self>,
+        enter: impl FnOnce(&mut Controller, f64) -> Result<LifecycleId, AdmissionError>,
+    ) -> Result<Lease, AdmissionError> {
         let (sender, receiver) = oneshot::channel();
         let id = self.with_desk(|desk, now_ms| {
-            let id = desk.controller.submit(submission, now_ms)?;
+            let id = enter(&mut desk.controller, now_ms)?;
             desk.waiting.insert(id, sender);
             Ok::<_, AdmissionError>(id)
         })?;
         Ticket { pool: Arc::clone(self), id, live: true }.wait(receiver).await
+    }
+
+    /// What the partition's workers hold of a prompt, sorted by row, also where its policy reads nothing of it.
+    #[must_use]
+    pub fn overlaps(&self, chain: &[u64]) -> Vec<WorkerOverlap> {
+        let mut overlaps = Vec::new();
+        if let Some(index) = &self.index
+            && !chain.is_empty()
+        {
+            index.overlaps(&self.partition, chain, self.clock.now_ms(), &mut overlaps);
+        }
+        overlaps
+    }
+
+    /// The same for a request, which need not look it up again if it is served soon.
+    #[must_use]
+    pub fn look_up(&self, ask: &mut Ask) -> Vec<WorkerOverlap> {
+        let overlaps = self.overlaps(ask.prefix());
+        if self.wants_blocks() {
+            (ask.overlaps, ask.refreshed_ms) = (overlaps.clone(), Some(self.clock.now_ms()));
+        }
+        overlaps
+    }
+
+    /// What waits, in all policy classes.
+    #[must_use]
+    pub fn waiting(&self) -> Usage {
+        locked(&self.desk).controller.waiting()
     }
 
     /// Which worker would serve the request now. Books nothing, and asks no classifier.
@@ -258,6 +321,9 @@ impl Pool {
         self.pace.run(|| {
             let now_ms = self.clock.now_ms();
             self.refresh(ask, now_ms);
+            if let (Some(session), None, None) = (&ask.session, ask.affinity, ask.pinned) {
+                ask.affinity = locked(&self.desk).controller.session_target(&session.id, now_ms);
+            }
             ask.view(|request| self.partition.decide(&Request { now_ms, ..request }))
         })
     }
@@ -303,11 +369,12 @@ impl Pool {
     fn refresh(&self, ask: &mut Ask, now_ms: f64) {
         let Some(index) = &self.index else { return };
         let fresh = ask.refreshed_ms.is_some_and(|then| now_ms - then < REFRESH_AFTER_MS);
-        if fresh || ask.prompt.block_hashes.is_empty() || !self.partition.wants_overlaps() {
+        if fresh || ask.prefix().is_empty() || !self.partition.wants_overlaps() {
             return;
         }
-        ask.refreshed_ms = Some(now_ms);
-        index.overlaps(&self.partition, &ask.prompt.block_hashes, now_ms, &mut ask.overlaps);
+        let mut overlaps = std::mem::take(&mut ask.overlaps);
+        index.overlaps(&self.partition, ask.prefix(), now_ms, &mut overlaps);
+        (ask.overlaps, ask.refreshed_ms) = (overlaps, Some(now_ms));
     }
 }
 
@@ -353,11 +420,14 @@ impl AdmissionHost<Ask> for Host<'_> {
         let started_ms = pool.clock.now_ms();
         let result = partition.decide(request);
         let elapsed_us = (pool.clock.now_ms() - started_ms) * 1_000.0;
-        if let (Ok(decision), Some(index)) = (&result, &pool.index) {
-            index.routed(decision.worker, request.block_hashes, request.now_ms);
-        }
         pool.observer.decided(&DecisionMade { partition, request, result: &result, elapsed_us });
         result
+    }
+
+    fn booked(&mut self, request: &Ask, decision: &Decision) {
+        if let Some(index) = &self.0.index {
+            index.routed(decision.worker, request.prefix(), self.0.clock.now_ms());
+        }
     }
 }
 
@@ -466,6 +536,14 @@ impl Lease {
         self.ticket.pool.with_desk(|desk, _| desk.controller.responding(self.ticket.id))
     }
 
+    /// Binds the request's session to its worker, for a caller that does not see the worker's stream.
+    ///
+    /// # Errors
+    /// As [`Self::responding`].
+    pub fn bind_session(&self) -> Result<(), AdmissionError> {
+        self.ticket.pool.with_desk(|desk, _| desk.controller.bind_session(self.ticket.id))
+    }
+
     /// The first token has come.
     pub fn prefill_complete(&self) {
         self.ticket.pool.with_desk(|desk, _| desk.controller.prefill_complete(self.ticket.id));
@@ -477,6 +555,11 @@ impl Lease {
             desk.controller.output_blocks(self.ticket.id, blocks);
             desk.controller.progress(self.ticket.id, context_tokens);
         });
+    }
+
+    /// The answer fills `blocks` further KV blocks.
+    pub fn output_blocks(&self, blocks: u64) {
+        self.ticket.pool.with_desk(|desk, _| desk.controller.output_blocks(self.ticket.id, blocks));
     }
 
     /// The request is served, with so many tokens of prompt and answer where they are known.

@@ -260,4 +260,12 @@ impl<T> PolicyQueue<T> {
     pub fn usage(&self, class: ClassId) -> Usage {
         self.classes[class.0].usage
     }
+
+    /// What waits in all classes.
+    #[must_use]
+    pub fn waiting(&self) -> Usage {
+        let mut all = Usage::default();
+        self.classes.iter().for_each(|class| all.add(class.usage));
+        all
+    }
 }

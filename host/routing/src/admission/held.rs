@@ -37,6 +37,8 @@ pub(super) struct Held<R> {
     pub(super) admission: Admission,
     pub(super) class: ClassId,
     pub(super) queued_at_ms: f64,
+    /// Nothing is booked: what is asked for is the worker alone.
+    pub(super) advice: bool,
 }
 
 impl<R: QueuedRequest> Held<R> {
@@ -49,6 +51,7 @@ impl<R: QueuedRequest> Held<R> {
             admission: Admission::default(),
             class,
             queued_at_ms: 0.0,
+            advice: false,
         }
     }
 

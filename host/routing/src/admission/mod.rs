@@ -21,7 +21,8 @@ use rustc_hash::FxHashMap;
 
 use crate::error::DecideError;
 use crate::partition::{Decision, Partition};
-use crate::request::Request;
+use crate::request::{Affinity, Request};
+use crate::reservation::ReservationId;
 pub use classifier::HostedClassifier;
 pub(crate) use classifier::Workers;
 use held::{Held, Place};
@@ -45,6 +46,11 @@ pub trait AdmissionHost<R> {
     /// As [`Partition::decide`].
     fn decide(&mut self, partition: &Partition, request: &Request<'_>) -> Result<Decision, DecideError> {
         partition.decide(request)
+    }
+
+    /// Hears that a request was booked on the row of a decision.
+    fn booked(&mut self, request: &R, decision: &Decision) {
+        let _ = (request, decision);
     }
 }
 
@@ -192,6 +198,87 @@ impl<R: QueuedRequest, C: Classifier> AdmissionController<R, C> {
         Ok(())
     }
 
+    /// Asks where a request would go, and books nothing. It is queued as others are, the classifier never hears of it, and
+    /// its session's worker is followed, not kept. Once a worker is found, its outcomes are [`AdmissionOutcome::Dispatched`]
+    /// and the end [`End::Completed`].
+    ///
+    /// # Errors
+    /// The controller is shut down.
+    pub fn advise(&mut self, submission: Submission<R>, now_ms: f64) -> Result<LifecycleId, AdmissionError> {
+        self.now_ms = now_ms;
+        let id = self.lifecycles.begin_unclassified()?;
+        let mut held = Held::new(submission, self.queue.profile().choose(None, 0));
+        held.advice = true;
+        if let Some(session) = held.session().filter(|_| held.own_pin().is_none()) {
+            let target = self.session_target(&session, now_ms);
+            held.bound = target.map(|Affinity { worker, rank, hard }| (AffinityTarget { worker, rank }, hard));
+        }
+        self.requests.insert(id, held);
+        self.enqueue_later(id, Admission::default());
+        Ok(id)
+    }
+
+    /// Where a session's requests go now; none where they go anywhere.
+    #[must_use]
+    pub fn session_target(&self, session: &str, now_ms: f64) -> Option<Affinity> {
+        let affinity = self.affinity.as_ref()?;
+        let AffinityTarget { worker, rank } = affinity.target(session, now_ms)?;
+        let hard = affinity.mode() == AffinityMode::Hard;
+        self.partition.has_target(worker, rank).then_some(Affinity { worker, rank, hard })
+    }
+
+    /// Books a request on the worker of an earlier decision, at once: past classifier and queue, of which it has no
+    /// outcome before its end. Its session is bound to that worker, unless another request is about to bind it.
+    ///
+    /// # Errors
+    /// The worker has gone, the request's session is bound elsewhere or its id too long, or the controller is shut down.
+    /// Nothing is kept of it.
+    pub fn place(
+        &mut self,
+        host: &mut impl AdmissionHost<R>,
+        submission: Submission<R>,
+        decision: Decision,
+        now_ms: f64,
+    ) -> Result<LifecycleId, AdmissionError> {
+        self.now_ms = now_ms;
+        let id = self.lifecycles.begin_unclassified()?;
+        let class = self.queue.profile().choose(None, 0);
+        self.requests.insert(id, Held::new(submission, class));
+        if let Err(error) = self.settle(host, id, decision) {
+            self.forget(id);
+            self.lifecycles.fail(id, error.clone());
+            return Err(error);
+        }
+        Ok(id)
+    }
+
+    fn settle(
+        &mut self,
+        host: &mut impl AdmissionHost<R>,
+        id: LifecycleId,
+        decision: Decision,
+    ) -> Result<(), AdmissionError> {
+        let Some(held) = self.requests.get_mut(&id) else { return Ok(()) };
+        if let Some(affinity) = &mut self.affinity
+            && let Some(session) = held.session()
+        {
+            let lives = |target: AffinityTarget| self.partition.has_target(target.worker, target.rank);
+            match affinity.acquire(&session, held.own_pin(), lives, id.ticket().into(), self.now_ms) {
+                Ok(Acquired::Bound(_, lease) | Acquired::First(lease)) => held.lease = Some(lease),
+                Ok(Acquired::Wait) | Err(AffinityError::TableFull) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let (reservation, number) = book(held, &self.partition, &decision, self.now_ms)?;
+        self.stand(id, Place::Worker { worker: decision.worker, reservation });
+        self.lifecycles.chosen(id, number);
+        self.bind_session(id)?;
+        if let Some(held) = self.requests.get(&id) {
+            host.booked(&held.submission.request, &decision);
+        }
+        Ok(())
+    }
+
     /// The workers of the partition, their capacity or their availability changed.
     pub fn workers_changed(&mut self) {
         self.lifecycles.set_workers(self.partition.classifier_workers());
@@ -203,9 +290,14 @@ impl<R: QueuedRequest, C: Classifier> AdmissionController<R, C> {
     /// # Errors
     /// The request's session is bound to another worker by a hard affinity: the request should end with this error.
     pub fn responding(&mut self, id: LifecycleId) -> Result<(), AdmissionError> {
-        if !self.lifecycles.responding(id) {
-            return Ok(());
-        }
+        if self.lifecycles.responding(id) { self.bind_session(id) } else { Ok(()) }
+    }
+
+    /// Binds a request's session to its worker now, for a caller that does not see the worker's stream.
+    ///
+    /// # Errors
+    /// As [`Self::responding`].
+    pub fn bind_session(&mut self, id: LifecycleId) -> Result<(), AdmissionError> {
         let (Some(affinity), Some(held)) = (&mut self.affinity, self.requests.get_mut(&id)) else { return Ok(()) };
         if let (Place::Worker { worker, .. }, Some(lease)) = (&held.place, &mut held.lease) {
             affinity.commit(lease, AffinityTarget { worker: worker.worker, rank: Some(worker.rank) })?;
@@ -315,6 +407,12 @@ impl<R: QueuedRequest, C: Classifier> AdmissionController<R, C> {
         self.queue.usage(class)
     }
 
+    /// What waits in all classes.
+    #[must_use]
+    pub fn waiting(&self) -> Usage {
+        self.queue.waiting()
+    }
+
     /// The classifier, for what its owner has to tell it or ask it besides.
     pub const fn classifier_mut(&mut self) -> &mut C {
         self.lifecycles.classifier_mut()
@@ -412,22 +510,24 @@ impl<R: QueuedRequest, C: Classifier> AdmissionController<R, C> {
     /// Has a worker chosen, and books it.
     fn send(&mut self, host: &mut impl AdmissionHost<R>, id: LifecycleId) {
         let Some(held) = self.requests.get(&id) else { return };
-        let partition = &self.partition;
-        let booked = held.view(partition, self.now_ms, |request| {
-            let decision = host.decide(partition, request)?;
-            let reservation = partition.reserve(request, &decision);
-            let number = partition.number_of(decision.worker);
-            reservation
-                .zip(number)
-                .map(|(reservation, number)| (decision, reservation, number))
-                .ok_or_else(|| AdmissionError::BookingFailed(format!("{} has left the partition", decision.worker)))
+        let (partition, advice) = (&self.partition, held.advice);
+        let decided = held.view(partition, self.now_ms, |request| host.decide(partition, request));
+        let booked = decided.map_err(AdmissionError::from).and_then(|decision| {
+            let booking = if advice { None } else { Some(book(held, partition, &decision, self.now_ms)?) };
+            Ok((decision, booking))
         });
         match booked {
-            Ok((decision, reservation, number)) => {
+            Ok((decision, booking)) => {
                 let (class, queued_ms) = (held.class, self.now_ms - held.queued_at_ms);
-                self.stand(id, Place::Worker { worker: decision.worker, reservation });
-                self.lifecycles.sent(id, number);
                 self.outcomes.push_back(AdmissionOutcome::Dispatched { id, decision, class, queued_ms });
+                if let Some((reservation, number)) = booking {
+                    host.booked(&held.submission.request, &decision);
+                    self.stand(id, Place::Worker { worker: decision.worker, reservation });
+                    self.lifecycles.sent(id, number);
+                } else {
+                    self.lifecycles.chosen(id, decision.row);
+                    self.lifecycles.complete(id);
+                }
             }
             Err(error) => _ = self.lifecycles.fail(id, error),
         }
@@ -463,6 +563,20 @@ impl<R: QueuedRequest, C: Classifier> AdmissionController<R, C> {
         }
         true
     }
+}
+
+/// Books a request; answers its reservation and its worker's number.
+fn book<R: QueuedRequest>(
+    held: &Held<R>,
+    partition: &Partition,
+    decision: &Decision,
+    now_ms: f64,
+) -> Result<(ReservationId, u32), AdmissionError> {
+    let reservation = held.view(partition, now_ms, |request| partition.reserve(request, decision));
+    let number = partition.number_of(decision.worker);
+    reservation
+        .zip(number)
+        .ok_or_else(|| AdmissionError::BookingFailed(format!("{} has left the partition", decision.worker)))
 }
 
 /// Whether a request may go to worker selection now.
