@@ -210,8 +210,7 @@ impl<C: Classifier> Lifecycles<C> {
     fn open(&mut self, request_id: Option<String>) -> LifecycleId {
         let id = self.free_id();
         let phase = Phase::Begun;
-        let live =
-            Live { id, request_id, phase, pinned: false, worker: None, context_tokens: 0, observed: false };
+        let live = Live { id, request_id, phase, pinned: false, worker: None, context_tokens: 0, observed: false };
         self.live.insert(id.ticket(), live);
         id
     }

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use pointsman_build::BuildError;
+use pointsman_mock::MockError;
 use pointsman_record::RecordError;
 use pointsman_replay::{ReplayError, TraceError};
 use pointsman_routing::RouterError;
@@ -65,6 +66,10 @@ pub(crate) enum CliError {
     UnknownBuiltIn { name: String, available: Vec<&'static str> },
     #[error("{policy} cannot start: {source}")]
     Start { policy: String, source: StartError },
+    #[error(transparent)]
+    Mock(#[from] MockError),
+    #[error("a {option} of {value} is no time that can pass; give a number from 0 on")]
+    Duration { option: &'static str, value: f64 },
     #[error("--limit {given} {reason}")]
     Limit { given: String, reason: String },
     #[error("cannot write to standard output: {0}")]

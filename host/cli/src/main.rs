@@ -5,6 +5,7 @@
 mod compile;
 mod config;
 mod error;
+mod mock_worker;
 mod output;
 mod parameters;
 mod policy;
@@ -45,6 +46,7 @@ enum Command {
     /// Shows recorded decisions and makes them again.
     #[command(subcommand)]
     Record(record::Command),
+    MockWorker(Box<mock_worker::MockWorker>),
 }
 
 fn main() -> ExitCode {
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Command::Policy(command) => command.run(),
         Command::Config(command) => command.run(),
         Command::Record(command) => command.run(),
+        Command::MockWorker(command) => command.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,13 +6,23 @@
 pub mod config;
 pub mod fleet;
 pub mod observe;
+pub mod ops;
+pub mod policies;
 pub mod pool;
 pub mod predicted;
 pub mod select;
 pub mod signals;
 
+mod admin;
 mod clock;
+mod door;
+mod health;
+mod listen;
 mod pace;
+mod server;
 mod sync;
+mod upstream;
 
 pub use clock::Clock;
+pub use listen::ListenError;
+pub use server::{ServeError, Server, Setup};

@@ -9,8 +9,9 @@ use std::sync::Mutex;
 use pointsman_routing::{Partition, PartitionKey, RouterConfig, WorkerKey, WorkerOverlap};
 use rustc_hash::FxHashMap;
 
-use crate::signals::{ByteEstimate, PrefixIndex, Prompt, PromptInput, Signals};
+use crate::signals::{ByteEstimate, PrefixIndex, Prompt, PromptKind, Signals};
 use crate::sync::locked;
+use serde_json::Value;
 
 /// How long what was routed counts, in milliseconds; Dynamo's 120 s.
 pub const TTL_MS: f64 = 120_000.0;
@@ -27,8 +28,8 @@ pub struct Predicted {
 }
 
 impl Signals for Predicted {
-    fn prompt(&self, model: &str, block_size: u32, input: &PromptInput<'_>, blocks: bool) -> Prompt {
-        ByteEstimate.prompt(model, block_size, input, blocks)
+    fn prompt(&self, model: &str, block_size: u32, kind: PromptKind, body: &Value, blocks: bool) -> Prompt {
+        ByteEstimate.prompt(model, block_size, kind, body, blocks)
     }
 
     fn index(&self, _: &PartitionKey, _: u32) -> Option<Box<dyn PrefixIndex>> {
@@ -181,7 +182,11 @@ mod tests {
         assert_eq!(found(&*index, &[10, 11], 99.0), [(1, 2.0, 32.0)]);
         assert_eq!(found(&*index, &[10, 11], 100.0), [(1, 1.0, 16.0)]);
         index.routed(WorkerKey::new(2, 0), &[20], 120.0);
-        assert_eq!(found(&*index, &[10, 11], 159.0), [(1, 1.0, 16.0)], "letting go of what is over keeps what was renewed");
+        assert_eq!(
+            found(&*index, &[10, 11], 159.0),
+            [(1, 1.0, 16.0)],
+            "letting go of what is over keeps what was renewed"
+        );
         assert_eq!(found(&*index, &[10, 11], 160.0), []);
     }
 

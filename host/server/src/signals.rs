@@ -1,6 +1,7 @@
 //! What the server asks of prompts: their tokens and KV blocks, and which workers hold a prefix of them.
 
 use pointsman_routing::{Partition, PartitionKey, WorkerKey, WorkerOverlap};
+use serde_json::Value;
 
 /// A prompt as routing sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,21 +12,21 @@ pub struct Prompt {
     pub block_hashes: Vec<u64>,
 }
 
-/// The words of a request that make its prompt.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PromptInput<'a> {
-    /// Roles and contents of a chat, in order.
-    Chat(Vec<(&'a str, &'a str)>),
-    /// A plain text.
-    Text(&'a str),
-    /// Token ids.
-    Tokens(Vec<u32>),
+/// Where a request's body has its prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PromptKind {
+    /// `messages`.
+    Chat,
+    /// `prompt`.
+    Completion,
+    /// `input`.
+    Embedding,
 }
 
 /// Reads prompts, and keeps an index of prefixes for each partition.
 pub trait Signals: Send + Sync {
     /// The prompt of a request for that model. `blocks` says whether anything reads its blocks.
-    fn prompt(&self, model: &str, block_size: u32, input: &PromptInput<'_>, blocks: bool) -> Prompt;
+    fn prompt(&self, model: &str, block_size: u32, kind: PromptKind, body: &Value, blocks: bool) -> Prompt;
 
     /// The prefix index of a partition; none where no overlaps are known.
     fn index(&self, key: &PartitionKey, block_size: u32) -> Option<Box<dyn PrefixIndex>>;
@@ -51,17 +52,29 @@ pub struct ByteEstimate;
 const BYTES_A_TOKEN: usize = 4;
 
 impl Signals for ByteEstimate {
-    fn prompt(&self, _: &str, _: u32, input: &PromptInput<'_>, _: bool) -> Prompt {
-        let estimate = |bytes: usize| bytes.div_ceil(BYTES_A_TOKEN);
-        let tokens = match input {
-            PromptInput::Chat(messages) => estimate(messages.iter().map(|(role, text)| role.len() + text.len()).sum()),
-            PromptInput::Text(text) => estimate(text.len()),
-            PromptInput::Tokens(tokens) => tokens.len(),
+    fn prompt(&self, _: &str, _: u32, kind: PromptKind, body: &Value, _: bool) -> Prompt {
+        let field = match kind {
+            PromptKind::Chat => "messages",
+            PromptKind::Completion => "prompt",
+            PromptKind::Embedding => "input",
         };
-        Prompt { tokens: tokens as u64, block_hashes: Vec::new() }
+        let (bytes, ids) = body.get(field).map_or((0, 0), size);
+        Prompt { tokens: (bytes.div_ceil(BYTES_A_TOKEN) + ids) as u64, block_hashes: Vec::new() }
     }
 
     fn index(&self, _: &PartitionKey, _: u32) -> Option<Box<dyn PrefixIndex>> {
         None
+    }
+}
+
+/// Bytes of texts and number of token ids.
+fn size(value: &Value) -> (usize, usize) {
+    let sum = |(bytes, ids), (more_bytes, more_ids)| (bytes + more_bytes, ids + more_ids);
+    match value {
+        Value::String(text) => (text.len(), 0),
+        Value::Number(_) => (0, 1),
+        Value::Array(items) => items.iter().map(size).fold((0, 0), sum),
+        Value::Object(fields) => fields.values().map(size).fold((0, 0), sum),
+        Value::Null | Value::Bool(_) => (0, 0),
     }
 }

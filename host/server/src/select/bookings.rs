@@ -80,7 +80,8 @@ impl Bookings {
 
     /// Takes out what was booked before `since_ms`, or on workers that have gone.
     pub(super) fn expire(&self, since_ms: f64) -> Vec<(String, Arc<Booking>)> {
-        let over = |slot: &Slot| matches!(slot, Slot::Booked(booking) if booking.since_ms < since_ms || !booking.lives());
+        let over =
+            |slot: &Slot| matches!(slot, Slot::Booked(booking) if booking.since_ms < since_ms || !booking.lives());
         let mut slots = locked(&self.0);
         let ids: Vec<_> = slots.iter().filter(|(_, slot)| over(slot)).map(|(id, _)| id.clone()).collect();
         let mut gone = Vec::new();

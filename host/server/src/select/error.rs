@@ -21,8 +21,10 @@ pub(super) enum SelectError {
          add one by POST /workers, or see GET /workers for what those that there are have to tell"
     )]
     NotReady { model: String, group: String },
-    #[error("worker {worker} (dp_rank {rank}) is no schedulable worker of model `{model}` in routing group `{group}`; \
-         see GET /workers")]
+    #[error(
+        "worker {worker} (dp_rank {rank}) is no schedulable worker of model `{model}` in routing group `{group}`; \
+         see GET /workers"
+    )]
     NoSuchRank { worker: u64, rank: u32, model: String, group: String },
     #[error("selection `{0}` is not pending: it has expired, is booked, or was never made; call /select again")]
     NotPending(String),
@@ -39,7 +41,9 @@ pub(super) enum SelectError {
     /// The body, the path or the query is not what it should be.
     #[error("{message}")]
     Unreadable { status: StatusCode, message: String },
-    #[error("{0} is not served here: each replica books by itself; ask a single one, or share sessions by a load balancer")]
+    #[error(
+        "{0} is not served here: each replica books by itself; ask a single one, or share sessions by a load balancer"
+    )]
     NoReplicas(&'static str),
     #[error("there is no such path; see the operations page for those that there are")]
     NoRoute,

@@ -94,7 +94,11 @@ fn policy_class(headers: &HeaderMap) -> Option<String> {
     (!class.is_empty()).then(|| class.to_owned())
 }
 
-async fn select(State(service): Shared, headers: HeaderMap, Body(body): Body<SelectBody>) -> Answer<Json<SelectAnswer>> {
+async fn select(
+    State(service): Shared,
+    headers: HeaderMap,
+    Body(body): Body<SelectBody>,
+) -> Answer<Json<SelectAnswer>> {
     let mode = if body.advisory { Mode::Advisory } else { Mode::Query };
     service.select(body, policy_class(&headers), mode).await.map(Json)
 }

@@ -4,9 +4,9 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex};
 
 use pointsman_admission::AdmissionError;
+use pointsman_routing::{Decision, Load, PartitionKey, Request, Submission, WorkerKey, WorkerOverlap};
 use pointsman_sandbox::Outcome;
 use serde_json::{Value, json};
-use pointsman_routing::{Decision, Load, PartitionKey, Request, Submission, WorkerKey, WorkerOverlap};
 
 use super::SelectionOptions;
 use super::bookings::Bookings;
@@ -216,7 +216,8 @@ impl Service {
         let WorkerKey { worker, rank } = decision.worker;
         let (model, group) = (place.key.model.clone(), place.key.routing_group.clone());
         let found = self.serving(decision.worker, &place.key);
-        let found = found.ok_or(SelectError::NoSuchRank { worker, rank, model: model.clone(), group: group.clone() })?;
+        let found =
+            found.ok_or(SelectError::NoSuchRank { worker, rank, model: model.clone(), group: group.clone() })?;
         let claim = self.bookings.claim(&id)?;
         let lease = place.pool.place(self.submission(Some(&id), policy_class, ask), decision)?;
         claim.install(lease, self.fleet.clock().now_ms());

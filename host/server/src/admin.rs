@@ -1,0 +1,147 @@
+//! The operator's view, on an address of its own: workers, the versions of policies, health.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use pointsman_routing::{Activation, VersionStatus};
+use serde_json::{Map, Value, json};
+
+use crate::door::Door;
+use crate::fleet::{Fleet, FleetError, Worker, WorkerSpec};
+
+/// What the operator's view looks at.
+#[derive(Clone)]
+struct View {
+    fleet: Arc<Fleet>,
+    door: Arc<Door>,
+}
+
+pub(crate) fn routes(fleet: Arc<Fleet>, door: Arc<Door>) -> Router {
+    Router::new()
+        .route("/healthz", get(async || Json(json!({"status": "ok"}))))
+        .route("/readyz", get(ready))
+        .route("/workers", get(workers).post(add))
+        .route("/workers/{worker}", get(worker).patch(patch).delete(remove))
+        .route("/workers/{worker}/drain", post(drain))
+        .route("/versions", get(versions))
+        .route("/versions/roll_back", post(roll_back))
+        .with_state(View { fleet, door })
+}
+
+/// Why the operator's wish is not done.
+struct Refused(StatusCode, String);
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        (self.0, Json(json!({"error": {"message": self.1}}))).into_response()
+    }
+}
+
+impl From<FleetError> for Refused {
+    fn from(error: FleetError) -> Self {
+        let status = match error {
+            FleetError::NotFound(_) => StatusCode::NOT_FOUND,
+            FleetError::Invalid { .. } => StatusCode::BAD_REQUEST,
+        };
+        Self(status, error.to_string())
+    }
+}
+
+async fn ready(State(view): State<View>) -> Response {
+    let ready = view.door.is_ready();
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(json!({"ready": ready, "schedulable_workers": view.fleet.schedulable()}))).into_response()
+}
+
+async fn workers(State(view): State<View>) -> Json<Value> {
+    Json(json!({ "workers": view.fleet.workers() }))
+}
+
+async fn worker(State(view): State<View>, Path(worker): Path<u64>) -> Result<Json<Worker>, Refused> {
+    let found = view.fleet.worker(worker).ok_or(FleetError::NotFound(worker))?;
+    Ok(Json((*found).clone()))
+}
+
+async fn add(State(view): State<View>, Json(spec): Json<WorkerSpec>) -> Result<(StatusCode, Json<Worker>), Refused> {
+    if let Some(name) = spec.other.keys().next() {
+        let message = format!("unknown field `{name}` of a worker; remove it");
+        return Err(Refused(StatusCode::BAD_REQUEST, message));
+    }
+    change(view.fleet, move |fleet| fleet.upsert(spec)).await.map(|worker| (StatusCode::CREATED, worker))
+}
+
+async fn patch(
+    State(view): State<View>,
+    Path(worker): Path<u64>,
+    Json(fields): Json<Map<String, Value>>,
+) -> Result<Json<Worker>, Refused> {
+    change(view.fleet, move |fleet| fleet.patch(worker, fields)).await
+}
+
+async fn drain(State(view): State<View>, Path(worker): Path<u64>) -> Result<Json<Worker>, Refused> {
+    change(view.fleet, move |fleet| fleet.drain(worker)).await
+}
+
+async fn remove(State(view): State<View>, Path(worker): Path<u64>) -> Result<Json<Worker>, Refused> {
+    change(view.fleet, move |fleet| fleet.remove(worker)).await
+}
+
+/// Changes the directory where it may take its time.
+async fn change(
+    fleet: Arc<Fleet>,
+    change: impl FnOnce(&Fleet) -> Result<Arc<Worker>, FleetError> + Send + 'static,
+) -> Result<Json<Worker>, Refused> {
+    let changed = tokio::task::spawn_blocking(move || change(&fleet)).await.map_err(internal)?;
+    Ok(Json((*changed?).clone()))
+}
+
+async fn versions(State(view): State<View>) -> Json<Value> {
+    let router = view.fleet.router();
+    let versions: Vec<Value> = router.versions().iter().map(version).collect();
+    Json(json!({"generation": router.generation(), "versions": versions}))
+}
+
+async fn roll_back(State(view): State<View>) -> Result<Json<Value>, Refused> {
+    let fleet = view.fleet;
+    let rolled = tokio::task::spawn_blocking(move || fleet.router().roll_back(fleet.clock().now_ms())).await;
+    let activation = rolled.map_err(internal)?.map_err(|error| Refused(StatusCode::CONFLICT, error.to_string()))?;
+    let Activation { generation, changed, needs_restart, .. } = activation;
+    let changed: Vec<Value> = changed.iter().map(partition).collect();
+    Ok(Json(json!({"generation": generation, "changed": changed, "needs_restart": needs_restart})))
+}
+
+fn internal(error: tokio::task::JoinError) -> Refused {
+    Refused(StatusCode::INTERNAL_SERVER_ERROR, format!("the change did not end: {error}"))
+}
+
+fn partition(key: &pointsman_routing::PartitionKey) -> Value {
+    json!({"model_name": key.model, "routing_group": key.routing_group, "role": key.role.to_string()})
+}
+
+fn version(version: &VersionStatus) -> Value {
+    let artifacts: Vec<Value> = version
+        .artifacts
+        .iter()
+        .map(|artifact| {
+            json!({
+                "instance": artifact.instance,
+                "digest": artifact.digest,
+                "breaker": artifact.breaker.as_str(),
+                "quarantines": artifact.quarantines,
+                "guests_replaced": artifact.guests_replaced,
+            })
+        })
+        .collect();
+    json!({
+        "partition": partition(&version.partition),
+        "instance": version.instance,
+        "artifacts": artifacts,
+        "generation": version.generation,
+        "activated_ms": version.activated_ms,
+        "active": version.active,
+    })
+}
