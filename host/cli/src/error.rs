@@ -11,6 +11,7 @@ use pointsman_replay::{ReplayError, TraceError};
 use pointsman_routing::RouterError;
 use pointsman_routing::config::{OverrideError, Problem, Problems};
 use pointsman_sandbox::{LoadError, SandboxError, StartError};
+use pointsman_server::ServeError;
 
 use crate::output::printable;
 
@@ -68,6 +69,8 @@ pub(crate) enum CliError {
     Start { policy: String, source: StartError },
     #[error(transparent)]
     Mock(#[from] MockError),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
     #[error("a {option} of {value} is no time that can pass; give a number from 0 on")]
     Duration { option: &'static str, value: f64 },
     #[error("--limit {given} {reason}")]
