@@ -209,6 +209,11 @@ impl Profile {
         }
     }
 
+    /// The numbers of the classes, in the order of the file.
+    pub fn ids(&self) -> impl Iterator<Item = ClassId> + use<> {
+        (0..self.classes.len()).map(ClassId)
+    }
+
     /// The classes, in the order of the file.
     #[must_use]
     pub fn classes(&self) -> &[PolicyClass] {

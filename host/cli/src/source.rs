@@ -1,10 +1,11 @@
 //! Where a policy comes from: the built-in ones by name, others by file.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use pointsman_policies::BuiltIn;
 use pointsman_routing::DEFAULT;
-use pointsman_sandbox::Artifact;
+use pointsman_sandbox::{Artifact, CompiledPolicy, LoadError, Profile, Sandbox};
 
 use crate::error::CliError;
 
@@ -32,4 +33,11 @@ pub(crate) fn artifact(name_or_file: &str) -> Result<Artifact, CliError> {
         return Err(CliError::NativeDefault);
     }
     Err(CliError::UnknownPolicy { name: name_or_file.to_owned(), available: names() })
+}
+
+/// Loads a policy whatever its instances may grant it: in the smallest profile that it fits into, with WASI.
+pub(crate) fn load_any(sandbox: &Sandbox, artifact: &Artifact) -> Result<(Arc<CompiledPolicy>, Profile), LoadError> {
+    let artifact = artifact.clone().with_wasi();
+    let load = |profile| sandbox.load(&artifact, profile).map(|policy| (policy, profile));
+    load(Profile::Compact).or_else(|_| load(Profile::Engine))
 }

@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
 
 mod common;
+#[cfg(feature = "wasi")]
+#[path = "../../sandbox/tests/common/mod.rs"]
+mod wasi_policy;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -10,6 +13,8 @@ use std::path::Path;
 use std::process::Stdio;
 
 use common::{error, json, pointsman, run, sdk_policy, stdout};
+#[cfg(feature = "wasi")]
+use pointsman_sandbox::{Args, Artifact, CompiledPolicy, GuestSetup, GuestSlot, Limits, Sandbox, SandboxConfig};
 use serde_json::json;
 
 /// The keys of the outermost object, as they are printed.
@@ -41,6 +46,7 @@ fn the_fields_of_the_json_come_in_the_documented_order() {
         "inputs",
         "parameters_schema",
         "imports",
+        "profile",
         "limits",
         "size_bytes",
         "sha256",
@@ -100,6 +106,28 @@ fn a_built_in_policy_is_inspected_by_name() {
     {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+#[cfg(feature = "wasi")]
+#[test]
+fn each_import_is_told_with_what_it_lets_a_policy_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("prints.wasm");
+    fs::write(&path, wasi_policy::Policy { imports_wasi: true, ..Default::default() }.bytes()).unwrap();
+    let path = path.to_str().unwrap();
+    let text = stdout(&run(["policy", "inspect", path]));
+    for part in [
+        "wasi:cli/stdout@0.2.6: writes to the policy's bounded log\n",
+        "wasi:sockets/network@0.2.6: nothing: there is no network\n",
+        "Needs       `limits: {profile: compact}`, `wasi: true`\n",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let found = json(&run(["policy", "inspect", path, "--json"]));
+    assert_eq!(found["profile"], "compact");
+    let random =
+        json!({"name": "wasi:random/random@0.2.6", "grants": "draws numbers that grow from the partition's seed"});
+    assert!(found["imports"].as_array().unwrap().contains(&random), "{found}");
 }
 
 #[test]

@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
 
 mod common;
+#[cfg(feature = "wasi")]
+#[path = "../../sandbox/tests/common/mod.rs"]
+mod wasi_policy;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +13,8 @@ use std::process::Output;
 use std::sync::OnceLock;
 
 use common::{build, error, json, pointsman, stdout, tmp};
+#[cfg(feature = "wasi")]
+use pointsman_sandbox::{Args, Artifact, CompiledPolicy, GuestSetup, GuestSlot, Limits, Sandbox, SandboxConfig};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -432,4 +437,27 @@ fn what_cannot_be_recorded_shadowed_or_read_is_said_in_one_sentence() {
         let output = pointsman().args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
+}
+
+/// A policy that draws and looks at the clock, as runtimes of other languages do.
+#[cfg(feature = "wasi")]
+#[test]
+fn what_wasi_answers_is_the_same_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, config) = (folder.path().join("run.rec"), folder.path().join("policy.yaml"));
+    let pick = "(call $row (i32.rem_u (i32.wrap_i64 (i64.xor (call $random) (call $now))) (local.get $rows)))";
+    let policy = wasi_policy::Policy { score: None, pick: Some(pick.into()), imports_wasi: true, ..Default::default() };
+    let component = folder.path().join("draws.wasm");
+    fs::write(&component, policy.bytes()).unwrap();
+    fs::write(
+        &config,
+        "worker_selection: {aggregated: draws, instances: [{name: draws, component: draws.wasm, wasi: true}]}",
+    )
+    .unwrap();
+    let arguments = ["--limit", "500", "--router-policy-config", config.to_str().unwrap()];
+    let recorded = record(&path, &arguments);
+    let chosen = &recorded["runs"][0];
+    assert_eq!((number(chosen, "decided"), number(chosen, "fallbacks")), (500, 0), "{chosen}");
+    let register = format!("draws={}", component.display());
+    assert_same(&replayed(&path, &["--register", &register])[0], 500);
 }

@@ -65,7 +65,7 @@ pub(crate) fn write_policy(out: &mut Out, label: &str, spec: &PolicySpec, state:
     out.texts(spec.names.signals.iter().map(String::as_str));
     out.texts(spec.names.headers.iter().map(String::as_str));
     out.size(spec.members.len());
-    for MemberSpec { instance, digest, parameters, limits, on_fault } in &spec.members {
+    for MemberSpec { instance, digest, parameters, limits, wasi, on_fault } in &spec.members {
         out.text(instance);
         out.text(digest.as_deref().unwrap_or_default());
         out.text(parameters);
@@ -75,6 +75,7 @@ pub(crate) fn write_policy(out: &mut Out, label: &str, spec: &PolicySpec, state:
             out.text(row.key);
             out.varint(limits.get(row.key).unwrap_or_default());
         }
+        out.byte(u8::from(*wasi));
         out.text(on_fault.filter.as_str());
         out.text(on_fault.otherwise.as_str());
     }
@@ -137,9 +138,14 @@ fn read_member(read: &mut In<'_>) -> Read<MemberSpec> {
             return Err(unknown("limit", &key));
         }
     }
+    let wasi = match read.byte()? {
+        0 => false,
+        1 => true,
+        _ => return Err(Malformed::new("a policy neither imports WASI nor does not")),
+    };
     let on_fault = OnFault { filter: read_action(read)?, otherwise: read_action(read)? };
     let digest = (!digest.is_empty()).then_some(digest);
-    Ok(MemberSpec { instance, digest, parameters, limits, on_fault })
+    Ok(MemberSpec { instance, digest, parameters, limits, wasi, on_fault })
 }
 
 fn read_action(read: &mut In<'_>) -> Read<FaultAction> {
@@ -469,6 +475,7 @@ mod tests {
             digest: digest.map(str::to_owned),
             parameters: r#"{"a":0.1}"#.to_owned(),
             limits: Limits { fuel_base: 7, ..Limits::of(Profile::Engine) },
+            wasi: digest.is_some(),
             on_fault: OnFault { filter: FaultAction::Fallback, otherwise: FaultAction::LastGood },
         };
         let layout = Layout::Several { filters: vec![0, 1], scorers: Vec::new(), picker: Some(1) };

@@ -8,7 +8,7 @@ mod component;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use component::{Policy, SPIN};
@@ -18,7 +18,17 @@ use pointsman_sandbox::*;
 
 const WORKERS: u64 = 128;
 const TURNS: usize = 40;
-const TURN: Duration = Duration::from_millis(500);
+const TURN: Duration = Duration::from_millis(50);
+
+/// A component that takes its compiler long, another one for each number.
+fn bomb(number: u64) -> Artifact {
+    let body = "(local.set $i (i32.mul (local.get $i) (local.get $rows)))".repeat(9_000);
+    let core =
+        format!("(func (export \"f\") (param $rows i32) (local $i i32) {body}) (data (i32.const 40000) \"{number}\")");
+    let policy = Policy { core, ..Policy::default() };
+    // Not trusted: it is compiled in a process of its own.
+    Artifact::from_bytes("bomb.wasm", policy.bytes())
+}
 
 /// Policies that do their worst, each within what its limits grant.
 fn hostile() -> Vec<(&'static str, Policy)> {
@@ -58,6 +68,7 @@ fn p99(times: &mut [Duration]) -> Duration {
 }
 
 fn main() {
+    init_compile_worker();
     // `cargo test` runs benches too.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
@@ -78,32 +89,50 @@ fn main() {
     let config = PolicyConfig::parse("bench.yaml", Path::new("."), &yaml).unwrap();
     let good = Policy { pick: Some(component::PICK_FIRST.to_owned()), score: None, ..Policy::default() };
     let builder = Router::builder().register("good", Provider::component(good.artifact().trusted()));
+    let mut sandbox = config.sandbox.sandbox_config();
+    sandbox.compile.worker = Some(WorkerCommand::this_program());
+    let sandbox = Sandbox::new(sandbox).unwrap();
+    let builder = builder.sandbox(sandbox.clone());
     let builder = bad.iter().fold(builder, |builder, (name, policy)| {
         builder.register(name, Provider::component(policy.artifact().trusted()))
     });
     let router = builder.policy_config(config).build().unwrap();
     let neighbour = partition(&router, "good");
     let evil: Vec<_> = bad.iter().map(|(name, _)| partition(&router, name)).collect();
-    // Which of them decides now; none where the hostile tenant is quiet.
-    let (which, done) = (AtomicUsize::new(usize::MAX), AtomicBool::new(false));
+    let names: Vec<&str> = bad.iter().map(|(name, _)| *name).chain(["compiles"]).collect();
+    // Which of them acts now, none where the hostile tenant is quiet; whether it is still at it; and how often it was.
+    let (which, busy, acts) = (AtomicUsize::new(usize::MAX), AtomicBool::new(false), AtomicU64::new(0));
+    let done = AtomicBool::new(false);
     let mut ratios = Vec::new();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let started = Instant::now();
             while !done.load(Ordering::Relaxed) {
-                let request = Request { now_ms: started.elapsed().as_secs_f64() * 1_000.0, ..Request::default() };
-                match evil.get(which.load(Ordering::Relaxed)) {
-                    Some(partition) => _ = partition.decide(&request),
-                    None => std::thread::sleep(Duration::from_millis(1)),
+                let place = which.load(Ordering::Relaxed);
+                busy.store(place != usize::MAX, Ordering::Relaxed);
+                if place == usize::MAX {
+                    std::thread::sleep(Duration::from_millis(1));
+                    continue;
                 }
+                let now_ms = started.elapsed().as_secs_f64() * 1_000.0;
+                match evil.get(place) {
+                    Some(partition) => _ = partition.decide(&Request { now_ms, ..Request::default() }),
+                    None => _ = sandbox.load(&bomb(acts.load(Ordering::Relaxed)), Profile::Compact).unwrap(),
+                }
+                acts.fetch_add(1, Ordering::Relaxed);
             }
         });
-        for (place, (name, _)) in bad.iter().enumerate() {
+        for (place, name) in names.iter().enumerate() {
             let (mut quiet, mut beside) = (Vec::new(), Vec::new());
+            acts.store(0, Ordering::Relaxed);
             for turn in 0..TURNS {
-                let times = if turn % 2 == 0 { &mut quiet } else { &mut beside };
-                which.store(if turn % 2 == 0 { usize::MAX } else { place }, Ordering::Relaxed);
-                let until = Instant::now() + TURN / 10;
+                let is_quiet = turn % 2 == 0;
+                which.store(if is_quiet { usize::MAX } else { place }, Ordering::Relaxed);
+                while busy.load(Ordering::Relaxed) == is_quiet {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                let times = if is_quiet { &mut quiet } else { &mut beside };
+                let until = Instant::now() + TURN;
                 while Instant::now() < until {
                     let started = Instant::now();
                     neighbour.decide(&Request::default()).unwrap();
@@ -111,8 +140,8 @@ fn main() {
                 }
             }
             let (quiet, beside) = (p99(&mut quiet), p99(&mut beside));
-            let ratio = beside.as_secs_f64() / quiet.as_secs_f64();
-            println!("{name:>8}: p99 {beside:>10.2?} beside it, {quiet:>10.2?} beside a quiet one: {ratio:.2}");
+            let (ratio, acts) = (beside.as_secs_f64() / quiet.as_secs_f64(), acts.load(Ordering::Relaxed));
+            println!("{name:>8} {acts:>7} times: p99 {beside:>8.2?} beside it, {quiet:>8.2?} without: {ratio:.2}");
             ratios.push(ratio);
         }
         done.store(true, Ordering::Relaxed);

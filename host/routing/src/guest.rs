@@ -38,6 +38,13 @@ impl Guest {
         matches!(self, Self::Component(_))
     }
 
+    /// Sets what the clocks of a policy show that imports any.
+    pub(crate) fn set_now_ms(&mut self, now_ms: f64) {
+        if let Self::Component(slot) = self {
+            slot.set_now_ms(now_ms);
+        }
+    }
+
     /// Drops the guest's state, where it runs in the sandbox: the next call builds another guest.
     pub(crate) fn forget(&mut self) {
         if let Self::Component(slot) = self {

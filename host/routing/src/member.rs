@@ -40,6 +40,7 @@ impl Guard {
             tenant.admit(now_ms)?;
         }
         let pass = self.breaker.as_ref().map(|breaker| breaker.admit(now_ms)).transpose()?;
+        guest.set_now_ms(now_ms);
         let answer = call(guest);
         if let (Some(tenant), Some(fuel)) = (&self.tenant, guest.fuel_used()) {
             tenant.charge(fuel);

@@ -198,11 +198,11 @@ impl Plan {
     }
 
     fn fingerprint_of(&self, instance: &Instance) -> Result<String, RouterError> {
-        let Instance { name, kind, parameters, on_fault, tenant, .. } = instance;
+        let Instance { name, kind, parameters, wasi, on_fault, tenant, .. } = instance;
         let parameters = serde_json::Value::Object(parameters.clone());
         let (digest, limits) = (self.registry.digest(instance)?, self.limits(instance));
         let grants = self.owner(instance).map(|tenant| &tenant.grants);
-        Ok(format!("{name} {kind:?} {digest} {parameters} {limits:?} {on_fault:?} {tenant:?} {grants:?}"))
+        Ok(format!("{name} {kind:?} {digest} {parameters} {limits:?} {wasi} {on_fault:?} {tenant:?} {grants:?}"))
     }
 
     fn breaker_settings(&self) -> BreakerSettings {

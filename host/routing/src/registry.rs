@@ -65,7 +65,8 @@ pub(crate) struct Registry {
 /// How far a load came, and why no further.
 type Failed = (LoadStep, String);
 
-type Compiled = FxHashMap<(String, Profile), Arc<CompiledPolicy>>;
+/// By digest, profile and whether WASI may be imported.
+type Compiled = FxHashMap<(String, Profile, bool), Arc<CompiledPolicy>>;
 
 impl Registry {
     pub(crate) fn register(&mut self, name: &str, provider: Provider) -> Result<(), RouterError> {
@@ -140,6 +141,7 @@ impl Registry {
                 guest.map_err(|message| fail((LoadStep::Configure, message)))
             }
             Kind::Component(artifact) => {
+                let artifact = if instance.wasi { artifact.with_wasi() } else { artifact };
                 let policy = self.compile(sandbox, &artifact, &limits, account).map_err(fail)?;
                 let setup = GuestSetup {
                     policy,
@@ -181,7 +183,7 @@ impl Registry {
         account: Option<&Arc<Account>>,
     ) -> Result<Arc<CompiledPolicy>, Failed> {
         let compiled = || locked(&self.compiled);
-        let key = (artifact.sha256_hex(), limits.profile);
+        let key = (artifact.sha256_hex(), limits.profile, artifact.may_import_wasi());
         if let Some(policy) = compiled().get(&key) {
             return Ok(Arc::clone(policy));
         }

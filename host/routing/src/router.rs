@@ -63,6 +63,7 @@ impl InstanceSpec {
             name,
             parameters: serde_json::Map::new(),
             limits: LimitsPatch::default(),
+            wasi: false,
             on_fault: OnFault::default(),
             tenant: None,
             line: 0,
@@ -89,6 +90,13 @@ impl InstanceSpec {
     #[must_use]
     pub fn limits(mut self, limits: LimitsPatch) -> Self {
         self.0.limits = limits;
+        self
+    }
+
+    /// Whether the policy may import WASI, with nothing granted: what runtimes of other languages need to start.
+    #[must_use]
+    pub const fn wasi(mut self, wasi: bool) -> Self {
+        self.0.wasi = wasi;
         self
     }
 

@@ -173,7 +173,7 @@ impl Rebuild {
         let parameters = serde_json::from_str(&member.parameters)
             .map_err(|error| fail(policy_type, format!("its parameters are no JSON object: {error}")))?;
         let instance = InstanceSpec::new(policy_type).named(&member.instance).parameters(parameters);
-        let instance = instance.on_fault(member.on_fault).into_instance();
+        let instance = instance.wasi(member.wasi).on_fault(member.on_fault).into_instance();
         let partition = contract_partition(told.seed, &told.key, told.block_size, &member.instance);
         let guest =
             self.registry.guest(&self.sandbox, &instance, partition, &told.router_config, member.limits, None)?;
@@ -189,6 +189,7 @@ impl MemberSpec {
             digest: None,
             parameters: "{}".to_owned(),
             limits: pointsman_sandbox::Limits::default(),
+            wasi: false,
             on_fault: crate::config::OnFault::default(),
         }
     }

@@ -1,7 +1,7 @@
 //! Who listens to a partition's decisions: what it is told, and what a policy's guests had behind them by then.
 
 use pointsman_contract::RouterConfig;
-use pointsman_sandbox::{Determinism, Limits, Outcome};
+use pointsman_sandbox::{Determinism, GuestSetup, Limits, Outcome};
 use smallvec::SmallVec;
 
 use crate::config::OnFault;
@@ -109,14 +109,15 @@ impl Observed<'_> {
     #[must_use]
     pub fn policy(&self) -> PolicySpec {
         let member = |member: &Member| {
-            let (digest, parameters, limits) = match member.guest() {
+            let (digest, parameters, limits, wasi) = match member.guest() {
                 Guest::Component(slot) => {
-                    let setup = slot.setup();
-                    (Some(setup.policy.sha256_hex()), setup.parameters.clone(), setup.limits)
+                    let GuestSetup { policy, parameters, limits, .. } = slot.setup();
+                    (Some(policy.sha256_hex()), parameters.clone(), *limits, policy.imports_wasi())
                 }
-                Guest::Native(_) => (None, "{}".to_owned(), Limits::default()),
+                Guest::Native(_) => (None, "{}".to_owned(), Limits::default(), false),
             };
-            MemberSpec { instance: member.instance.clone(), digest, parameters, limits, on_fault: member.on_fault }
+            let (instance, on_fault) = (member.instance.clone(), member.on_fault);
+            MemberSpec { instance, digest, parameters, limits, wasi, on_fault }
         };
         PolicySpec {
             told: self.told.clone(),
@@ -166,6 +167,8 @@ pub struct MemberSpec {
     pub parameters: String,
     /// What the guest may use.
     pub limits: Limits,
+    /// Whether it imports WASI.
+    pub wasi: bool,
     /// What the host does when it fails.
     pub on_fault: OnFault,
 }

@@ -519,6 +519,28 @@ fn what_a_tenant_may_have_is_read_and_checked() {
 }
 
 #[test]
+fn an_instance_and_a_classifier_say_whether_they_may_import_wasi() {
+    let file = |instance: &str, classifier: &str| {
+        format!(
+            "worker_selection:\n  aggregated: a\n  instances:\n    - {{name: a, type: x{instance}}}\n\
+             request_classifier: {{type: y{classifier}}}\n"
+        )
+    };
+    let granted = |text: &str| {
+        let config = parse(text);
+        let instance = config.worker_selection.as_ref().unwrap().instance("a").unwrap().wasi;
+        (instance, config.request_classifier.as_ref().unwrap().policy.wasi)
+    };
+    assert_eq!(granted(&file("", "")), (false, false));
+    assert_eq!(granted(&file(", wasi: true", ", wasi: false")), (true, false));
+    assert_eq!(granted(&file(", wasi: false", ", wasi: true")), (false, true));
+    wrong(&file(", wasi: files", ""), 4, "worker_selection.instances[0].wasi", &["true or false"]);
+    let pipeline = "worker_selection:\n  instances:\n    - {name: a, type: x}\n    \
+                    - {name: p, wasi: true, pipeline: {scorers: [a]}}\n";
+    wrong(pipeline, 4, "worker_selection.instances[1].wasi", &["a pipeline has no wasi of its own"]);
+}
+
+#[test]
 fn a_tenants_instance_selected_for_others_is_told_where_it_is_selected() {
     let file = |aggregated: &str, rules: &str| {
         format!(

@@ -20,13 +20,20 @@ pub struct Artifact {
     bytes: Arc<[u8]>,
     sha256: [u8; 32],
     trusted: bool,
+    wasi: bool,
 }
 
 impl Artifact {
     /// An artifact of these bytes; `origin` names them in messages, such as a file's path.
     pub fn from_bytes(origin: impl Into<String>, bytes: impl Into<Arc<[u8]>>) -> Self {
         let bytes = bytes.into();
-        Self { origin: Arc::from(origin.into()), sha256: Sha256::digest(&bytes).into(), bytes, trusted: false }
+        Self {
+            origin: Arc::from(origin.into()),
+            sha256: Sha256::digest(&bytes).into(),
+            bytes,
+            trusted: false,
+            wasi: false,
+        }
     }
 
     /// Reads an artifact from a regular file of at most 64 MiB.
@@ -54,6 +61,13 @@ impl Artifact {
     #[must_use]
     pub fn trusted(mut self) -> Self {
         self.trusted = true;
+        self
+    }
+
+    /// The same artifact, which may import WASI: what runtimes of other languages need to start, with nothing granted.
+    #[must_use]
+    pub fn with_wasi(mut self) -> Self {
+        self.wasi = true;
         self
     }
 
@@ -100,6 +114,12 @@ impl Artifact {
 
     pub(crate) fn sha256(&self) -> &[u8; 32] {
         &self.sha256
+    }
+
+    /// Whether it may import WASI.
+    #[must_use]
+    pub fn may_import_wasi(&self) -> bool {
+        self.wasi
     }
 
     pub(crate) fn is_trusted(&self) -> bool {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use wasmtime::{
-    Config, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig, Strategy, WasmBacktraceDetails,
-    WasmFeatures,
+    Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig, Strategy,
+    WasmBacktraceDetails, WasmFeatures,
 };
 
 use crate::bounds::{ByProfile, LoadBounds};
@@ -241,7 +241,8 @@ fn pool(guests: u32) -> PoolingAllocationConfig {
         .max_component_instance_size(64 << 10)
         .max_unused_warm_slots(16)
         .linear_memory_keep_resident(16 << 10)
-        .table_keep_resident(8 << 10);
+        .table_keep_resident(8 << 10)
+        .pagemap_scan(Enabled::Auto);
     pool
 }
 

@@ -22,6 +22,8 @@ use crate::policy::{CompiledPolicy, Prepared};
 use crate::records::{InputsRecord, ManifestRecord, PartitionRecord, RouterConfigRecord, SelectionRecord};
 use crate::sandbox::Sandbox;
 use crate::text::{sentence, sentence_within};
+#[cfg(feature = "wasi")]
+use crate::wasi::{NotGranted, Wasi};
 
 /// Handles to resources that a guest may hold. The contract has none; language engines use some among themselves.
 const MOST_HANDLES: usize = 1_024;
@@ -100,11 +102,38 @@ type Stage<R> = Function<Params, R>;
 pub(crate) struct State {
     limiter: Limiter,
     pub(crate) log: Log,
+    #[cfg(feature = "wasi")]
+    pub(crate) wasi: Wasi,
 }
 
 impl State {
-    fn new(limits: &Limits, account: Option<Arc<Account>>, source: &Arc<Source>) -> Self {
-        Self { limiter: Limiter::new(limits, account), log: Log::new(source) }
+    fn new(limits: &Limits, account: Option<Arc<Account>>, source: &Arc<Source>, seed: u32) -> Self {
+        #[cfg(not(feature = "wasi"))]
+        let _ = seed;
+        Self {
+            limiter: Limiter::new(limits, account),
+            log: Log::new(source),
+            #[cfg(feature = "wasi")]
+            wasi: Wasi::new(seed),
+        }
+    }
+
+    /// Starts a call.
+    fn begin(&mut self, now_ms: f64) {
+        self.log.refill();
+        #[cfg(feature = "wasi")]
+        {
+            self.wasi.now_ms = now_ms;
+        }
+        #[cfg(not(feature = "wasi"))]
+        let _ = now_ms;
+    }
+
+    /// Ends a call.
+    fn finish(&mut self) {
+        #[cfg(feature = "wasi")]
+        crate::wasi::finish(self);
+        self.log.finish();
     }
 }
 
@@ -155,7 +184,7 @@ pub(crate) fn describe(
     limits: &Limits,
 ) -> Result<Manifest, LoadError> {
     let _turn = sandbox.loading();
-    let state = State::new(limits, None, &Source::new(origin, "-", limits, None));
+    let state = State::new(limits, None, &Source::new(origin, "-", limits, None), 0);
     let (mut store, instance) = instantiate(prepared, limits, state)
         .map_err(|error| LoadError::Instantiate { origin: origin.to_owned(), fault: error.into() })?;
     let mismatch = |(function, reason)| LoadError::Function { origin: origin.to_owned(), function, reason };
@@ -165,7 +194,7 @@ pub(crate) fn describe(
     configure_func(&mut store, &instance, prepared).map_err(mismatch)?;
     stage_funcs(&mut store, &instance, prepared).map_err(mismatch)?;
     let answer = describe.call(&mut store, ());
-    store.data().log.finish();
+    store.data_mut().finish();
     match answer {
         Ok((manifest,)) => Ok(manifest.into()),
         Err(error) => {
@@ -257,6 +286,8 @@ fn outcome(error: &wasmtime::Error, otherwise: Outcome) -> Outcome {
         Some(_) => Outcome::Trap,
         None if error.is::<OverLimit>() => Outcome::Memory,
         None if error.is::<OverQuota>() => Outcome::OverQuota,
+        #[cfg(feature = "wasi")]
+        None if error.is::<NotGranted>() => Outcome::Trap,
         None => otherwise,
     }
 }
@@ -298,14 +329,14 @@ impl Guest {
             return Err(not_loaded(message));
         }
         let prepared = setup.policy.prepared(limits).map_err(|error| not_loaded(error.to_string()))?;
-        let state = State::new(limits, setup.account.clone(), source);
+        let state = State::new(limits, setup.account.clone(), source, setup.partition.seed);
         let (mut store, instance) = instantiate(prepared, limits, state)?;
         let mismatch = |(function, reason): Mismatch| not_loaded(format!("{function} is not the contract's: {reason}"));
         let stages = stage_funcs(&mut store, &instance, prepared).map_err(mismatch)?;
         let configure = configure_func(&mut store, &instance, prepared).map_err(mismatch)?;
         let arguments = ((&setup.partition).into(), setup.router_config.into(), &*setup.parameters);
         let answer = configure.call(&mut store, arguments);
-        store.data().log.finish();
+        store.data_mut().finish();
         match answer {
             Ok((Ok(inputs),)) => Ok((Self { store, stages, calls: 0 }, inputs.into())),
             Ok((Err(message),)) => Err(StartError::new(Outcome::PolicyError, refusal("configure", &message, limits))),
@@ -320,6 +351,7 @@ pub struct GuestSlot {
     source: Arc<Source>,
     inputs: Inputs,
     guest: Option<Guest>,
+    now_ms: f64,
     fuel_used: u64,
     replaced: u64,
     recycled: u64,
@@ -352,6 +384,7 @@ impl GuestSlot {
             source,
             inputs,
             guest: Some(guest),
+            now_ms: 0.0,
             fuel_used: 0,
             replaced: 0,
             recycled: 0,
@@ -453,6 +486,12 @@ impl GuestSlot {
         Ok(self.call("select", args, |stages| stages.select)?.map(Into::into))
     }
 
+    /// Sets what the guest's clocks show during the calls to come, in milliseconds; 0 until then, and during each start.
+    /// A guest that imports no clock never learns of it.
+    pub fn set_now_ms(&mut self, now_ms: f64) {
+        self.now_ms = now_ms;
+    }
+
     /// Drops the guest and its state and builds a new one now.
     ///
     /// # Errors
@@ -550,10 +589,10 @@ impl GuestSlot {
         let func = func(&guest.stages).ok_or_else(missing)?;
         guest.calls += 1;
         arm(&mut guest.store, budget);
-        guest.store.data_mut().log.refill();
+        guest.store.data_mut().begin(self.now_ms);
         let answer = func.call(&mut guest.store, params);
         self.fuel_used = budget.fuel.saturating_sub(guest.store.get_fuel().unwrap_or(0));
-        guest.store.data().log.finish();
+        guest.store.data_mut().finish();
         match answer {
             Ok((Ok(answer),)) => Ok(answer),
             Ok((Err(message),)) => {

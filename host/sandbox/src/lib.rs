@@ -20,6 +20,7 @@ mod compile;
 mod declared;
 mod engine;
 mod guest;
+mod imports;
 mod limiter;
 mod limits;
 mod load;
@@ -31,6 +32,8 @@ mod sandbox;
 mod structure;
 mod text;
 mod ticker;
+#[cfg(feature = "wasi")]
+mod wasi;
 mod worker;
 
 pub use account::{Account, OverQuota, Quotas, Usage};
@@ -40,6 +43,7 @@ pub use compile::{CompileConfig, CompileFailure};
 pub use declared::{DeclaredLimits, DeclaredLimitsError};
 pub use engine::{Determinism, SandboxConfig, SandboxError};
 pub use guest::{Args, GuestSetup, GuestSlot, StartError};
+pub use imports::Import;
 pub use limits::{LIMITS, LimitRow, Limits, Profile};
 pub use load::{LoadError, LoadStep};
 pub use outcome::{Fault, Outcome};

@@ -69,6 +69,15 @@ impl std::fmt::Display for LoadStep {
     }
 }
 
+/// The first of the names, and how many more there are.
+fn first_of(names: &[String]) -> String {
+    let first = names.first().map_or("WASI", String::as_str);
+    match names.len().saturating_sub(1) {
+        0 => first.to_owned(),
+        more => format!("{first} and {more} more of WASI"),
+    }
+}
+
 /// Why an artifact could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -188,6 +197,24 @@ pub enum LoadError {
         /// Every import that is not allowed.
         names: Vec<String>,
     },
+    /// The component imports what its artifact is not granted.
+    #[error(
+        "{origin} imports {}, which it is not granted; say `wasi: true` where it is configured: no files, network or \
+         environment come with it",
+        first_of(names)
+    )]
+    Wasi {
+        /// Where the bytes came from.
+        origin: String,
+        /// Every import that is not granted.
+        names: Vec<String>,
+    },
+    /// The component imports what this program cannot offer.
+    #[error("{origin} imports WASI, which this program was built without; build it with the cargo feature `wasi`")]
+    NoWasi {
+        /// Where the bytes came from.
+        origin: String,
+    },
     /// The limits that the component declares for itself cannot be read.
     #[error("{origin} cannot be loaded: its section {} {error}", DeclaredLimits::SECTION)]
     Limits {
@@ -279,9 +306,12 @@ impl LoadError {
             | Self::Text { .. }
             | Self::CoreModule { .. }
             | Self::Precompiled { .. } => LoadStep::Structure,
-            Self::NoPolicy { .. } | Self::Version { .. } | Self::NoStage { .. } | Self::Imports { .. } => {
-                LoadStep::Imports
-            }
+            Self::NoPolicy { .. }
+            | Self::Version { .. }
+            | Self::NoStage { .. }
+            | Self::Imports { .. }
+            | Self::Wasi { .. }
+            | Self::NoWasi { .. } => LoadStep::Imports,
             Self::Invalid { .. }
             | Self::Untrusted { .. }
             | Self::Compile { .. }

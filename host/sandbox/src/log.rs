@@ -15,7 +15,7 @@ use crate::text::{Printable, cut};
 pub(crate) const LOG: &str = "pointsman:policy/log@0.1.0";
 
 /// Fuel of one message, for the host's work: as long as it takes, a guest would use up about as much.
-const FUEL_PER_MESSAGE: u64 = 500;
+pub(crate) const FUEL_PER_MESSAGE: u64 = 500;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -23,7 +23,7 @@ const SECOND: Duration = Duration::from_secs(1);
 #[component(enum)]
 #[repr(u8)]
 #[expect(dead_code, reason = "its values come out of guests' memory alone")]
-enum Level {
+pub(crate) enum Level {
     #[component(name = "error")]
     Error,
     #[component(name = "warn")]
@@ -203,6 +203,22 @@ impl Log {
         (bytes, over)
     }
 
+    /// Bytes that this call may still log.
+    #[cfg(feature = "wasi")]
+    pub(crate) fn room(&self) -> usize {
+        if self.full.is_some() { 0 } else { self.left }
+    }
+
+    /// Logs what the budgets leave of a message.
+    #[cfg(feature = "wasi")]
+    pub(crate) fn say(&mut self, level: Level, message: &str) {
+        let (bytes, over) = match self.full() {
+            Some(bound) => (0, Some(bound)),
+            None => self.write(level, message),
+        };
+        self.charge(bytes, over);
+    }
+
     fn charge(&mut self, bytes: usize, over: Option<Bound>) {
         self.left = self.left.saturating_sub(bytes);
         if over.is_some() {
@@ -227,11 +243,15 @@ pub(crate) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
                 },
             };
             store.data_mut().log.charge(bytes, over);
-            let fuel = store.get_fuel()?;
-            store.set_fuel(fuel.saturating_sub(FUEL_PER_MESSAGE))?;
-            Ok(())
+            charge(&mut store, FUEL_PER_MESSAGE)
         },
     )
+}
+
+/// Takes fuel from a guest for the host's work.
+pub(crate) fn charge(store: &mut StoreContextMut<'_, State>, fuel: u64) -> wasmtime::Result<()> {
+    let left = store.get_fuel()?;
+    store.set_fuel(left.saturating_sub(fuel))
 }
 
 #[cfg(test)]

@@ -11,11 +11,12 @@ use crate::bounds::LOAD_BOUNDS;
 use crate::declared::DeclaredLimits;
 use crate::engine::EngineKind;
 use crate::guest::{self, State};
+use crate::imports::{Import, imports};
 use crate::limits::Limits;
 use crate::load::LoadError;
 use crate::log;
 use crate::sandbox::Sandbox;
-use crate::structure::{self, ImportKind, Outline, Refused};
+use crate::structure::{self, Outline, Refused};
 use crate::text::sentence;
 
 /// A component that is ready to become guests.
@@ -26,7 +27,7 @@ pub struct CompiledPolicy {
     account: Option<Arc<Account>>,
     manifest: Manifest,
     stages: Stages,
-    imports: Vec<String>,
+    imports: Vec<Import>,
     declared: DeclaredLimits,
     pooled: OnceLock<Prepared>,
     on_demand: OnceLock<Prepared>,
@@ -36,7 +37,7 @@ pub struct CompiledPolicy {
 pub(crate) struct Prepared {
     pub(crate) pre: InstancePre<State>,
     pub(crate) exports: Exports,
-    imports: Vec<String>,
+    imports: Vec<Import>,
 }
 
 /// Where the functions of the contract are.
@@ -119,10 +120,16 @@ impl CompiledPolicy {
         CONTRACT_VERSION
     }
 
-    /// The interfaces with functions that it imports: none, or the log.
+    /// The interfaces with functions that it imports: none, the log, or what its artifact is granted of WASI.
     #[must_use]
-    pub fn imports(&self) -> &[String] {
+    pub fn imports(&self) -> &[Import] {
         &self.imports
+    }
+
+    /// Whether it imports any of WASI.
+    #[must_use]
+    pub fn imports_wasi(&self) -> bool {
+        self.imports.iter().any(Import::is_wasi)
     }
 
     /// The limits that the component declares for itself; its guests get the smaller of these and what they are
@@ -195,7 +202,7 @@ impl Prepared {
         account: Option<&Arc<Account>>,
     ) -> Result<Self, LoadError> {
         let contract = Contract::of(&outline.exports, artifact.origin())?;
-        let imports = imports(outline, artifact.origin())?;
+        let imports = imports(outline, artifact.origin(), artifact.may_import_wasi())?;
         let component = sandbox.compile(artifact, limits, account)?;
         let invalid = |error: wasmtime::Error| LoadError::Invalid {
             origin: artifact.origin().to_owned(),
@@ -204,6 +211,8 @@ impl Prepared {
         };
         let mut linker = Linker::new(component.engine());
         log::link(&mut linker).map_err(invalid)?;
+        #[cfg(feature = "wasi")]
+        crate::wasi::link(&mut linker, &component).map_err(invalid)?;
         let pre = linker.instantiate_pre(&component).map_err(invalid)?;
         Ok(Self { pre, exports: contract.exports(&component, artifact.origin())?, imports })
     }
@@ -318,17 +327,4 @@ impl Contract {
             },
         })
     }
-}
-
-/// The imports with functions; an error where one is not allowed. Instances of types alone grant nothing.
-fn imports(outline: &Outline, origin: &str) -> Result<Vec<String>, LoadError> {
-    let (mut allowed, mut refused) = (Vec::new(), Vec::new());
-    for import in &outline.imports {
-        match import.kind {
-            ImportKind::Types => {}
-            ImportKind::Instance if import.name == log::LOG => allowed.push(import.name.clone()),
-            ImportKind::Instance | ImportKind::Other => refused.push(sentence(&import.name)),
-        }
-    }
-    if refused.is_empty() { Ok(allowed) } else { Err(LoadError::Imports { origin: origin.to_owned(), names: refused }) }
 }

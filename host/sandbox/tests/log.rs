@@ -111,10 +111,51 @@ fn slot(log_bytes: u64) -> GuestSlot {
     logger().slot(&sandbox(), Limits { log_bytes, ..Limits::default() })
 }
 
+/// Writes what the numbers say to standard output: address and length, two at a time.
+#[cfg(feature = "wasi")]
+fn writer() -> Policy {
+    Policy {
+        imports_wasi: true,
+        core: r#"(data (i32.const 1100) "one\ntwo\nthr") (data (i32.const 1200) "ee\n")"#.into(),
+        ..Policy::scorer(
+            "(local.set $i (local.get $numbers))
+             (local.set $j (i32.add (local.get $numbers) (i32.mul (i32.const 8) (local.get $count))))
+             (block $done (loop $next
+               (br_if $done (i32.ge_u (local.get $i) (local.get $j)))
+               (call $write (call $stdout)
+                 (i32.trunc_f64_u (f64.load (local.get $i)))
+                 (i32.trunc_f64_u (f64.load offset=8 (local.get $i)))
+                 (i32.const 9000))
+               (local.set $i (i32.add (local.get $i) (i32.const 16)))
+               (br $next)))
+             (call $list (local.get $numbers) (local.get $count))",
+        )
+    }
+}
+
+#[cfg(feature = "wasi")]
+#[test]
+fn output_is_logged_by_the_line() {
+    let said = |messages: Messages| messages.into_iter().map(|(_, text)| text).collect::<Vec<_>>();
+    let mut slot = writer().slot(&sandbox(), Limits::default());
+    let (answer, messages) = logged(&mut slot, &[1100.0, 11.0, 1200.0, 3.0]);
+    answer.unwrap();
+    assert_eq!(messages.iter().map(|(level, _)| *level).collect::<Vec<_>>(), [Level::INFO; 3]);
+    assert_eq!(said(messages), ["one", "two", "three"]);
+    // A call's last line need not end.
+    assert_eq!(said(logged(&mut slot, &[1100.0, 3.0]).1), ["one"]);
+    assert_eq!(said(logged(&mut slot, &[1200.0, 2.0]).1), ["ee"]);
+    // What a call may log is a bound of the output too.
+    let mut slot = writer().slot(&sandbox(), Limits { log_bytes: 5, ..Limits::default() });
+    let messages = logged(&mut slot, &[1100.0, 11.0, 1100.0, 11.0]).1;
+    assert_eq!(said(messages)[..2], ["one", "tw"]);
+}
+
 #[test]
 fn a_policy_that_logs_says_so() {
     let policy = sandbox().load(&logger().artifact(), Profile::Compact).unwrap();
-    assert_eq!(policy.imports(), ["pointsman:policy/log@0.1.0"]);
+    let imports: Vec<_> = policy.imports().iter().map(|import| &*import.name).collect();
+    assert_eq!(imports, ["pointsman:policy/log@0.1.0"]);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 pub mod config;
 pub mod fleet;
 pub mod observe;
+pub mod ops;
 pub mod policies;
 pub mod pool;
 pub mod predicted;

@@ -246,6 +246,15 @@ impl Pool {
         locked(&self.desk).controller.profile().classes().iter().any(|class| class.can_queue())
     }
 
+    /// What waits in each policy class, by its name.
+    #[must_use]
+    pub fn waiting_by_class(&self) -> Vec<(String, Usage)> {
+        let desk = locked(&self.desk);
+        let controller = &desk.controller;
+        let profile = controller.profile();
+        profile.ids().map(|id| (profile.class(id).name.clone(), controller.usage(id))).collect()
+    }
+
     /// Brings a request through admission to a worker, and books it there. Dropping the future gives it up.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
 ;; attack: Imports waiting.
-;; expect: load -> imports
+;; expect: load -> not-granted
 
 ;; in component:
 (import "wasi:io/poll@0.2.0" (instance (export "poll" (func (param "in" (list u32))))))

@@ -1,5 +1,5 @@
 ;; attack: Imports network sockets.
-;; expect: load -> imports
+;; expect: load -> not-granted
 
 ;; in component:
 (import "wasi:sockets/tcp@0.2.0" (instance (export "connect" (func (param "port" u16)))))

@@ -171,8 +171,7 @@ impl<'a> Checker<'a> {
 
     /// The artifact, where it loads under the limits of any profile; those of its instances are checked with them.
     fn loadable(&self, artifact: Artifact) -> Result<Artifact, LoadError> {
-        let loaded = self.sandbox.load(&artifact, Profile::default());
-        loaded.or_else(|_| self.sandbox.load(&artifact, Profile::Engine)).map(|_| artifact)
+        source::load_any(&self.sandbox, &artifact).map(|_| artifact)
     }
 
     /// Starts every instance whose type could be loaded.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use pointsman_contract::{Inputs, Partition, Reads, Role, RouterConfig};
 use pointsman_routing::DEFAULT;
-use pointsman_sandbox::{CompiledPolicy, GuestSetup, GuestSlot, Limits, Outcome, Sandbox};
+use pointsman_sandbox::{CompiledPolicy, GuestSetup, GuestSlot, Import, Limits, Outcome, Profile, Sandbox};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -36,8 +36,7 @@ impl Inspect {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let given = self.parameters.as_deref().map(|text| parameters::parse("--parameters", text)).transpose()?;
         let artifact = source::artifact(&self.policy)?;
-        let limits = Limits::default();
-        let policy = Sandbox::new(self.compile.config(small()))?.load(&artifact, limits.profile)?;
+        let (policy, profile) = source::load_any(&Sandbox::new(self.compile.config(small()))?, &artifact)?;
         let setup = GuestSetup {
             policy: policy.clone(),
             instance: policy.manifest().name.clone(),
@@ -50,7 +49,7 @@ impl Inspect {
             },
             router_config: RouterConfig::default(),
             parameters: Value::Object(given.clone().unwrap_or_default()).to_string(),
-            limits,
+            limits: Limits::of(profile),
             account: None,
         };
         let inputs = match GuestSlot::new(setup) {
@@ -59,7 +58,11 @@ impl Inspect {
             Err(error) if given.is_none() && error.outcome == Outcome::PolicyError => Err(error.message),
             Err(source) => return Err(CliError::Start { policy: self.policy, source }),
         };
-        if self.json { output::json(&Found::new(&policy, &inputs)) } else { output::text(&as_text(&policy, &inputs)) }?;
+        if self.json {
+            output::json(&Found::new(&policy, profile, &inputs))
+        } else {
+            output::text(&as_text(&policy, profile, &inputs))
+        }?;
         Ok(())
     }
 }
@@ -74,7 +77,9 @@ struct Found<'a> {
     stages: Vec<&'static str>,
     inputs: Option<FoundInputs<'a>>,
     parameters_schema: Value,
-    imports: &'a [String],
+    imports: Vec<FoundImport<'a>>,
+    /// The smallest profile of limits that takes it.
+    profile: &'static str,
     /// What the policy declares for itself.
     limits: Map<String, Value>,
     size_bytes: usize,
@@ -84,6 +89,13 @@ struct Found<'a> {
     /// Why there are no inputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     inputs_reason: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct FoundImport<'a> {
+    name: &'a str,
+    /// What it lets the policy do.
+    grants: &'static str,
 }
 
 #[derive(Serialize)]
@@ -112,7 +124,7 @@ impl<'a> FoundReads<'a> {
 }
 
 impl<'a> Found<'a> {
-    fn new(policy: &'a CompiledPolicy, inputs: &'a Result<Inputs, String>) -> Self {
+    fn new(policy: &'a CompiledPolicy, profile: Profile, inputs: &'a Result<Inputs, String>) -> Self {
         let manifest = policy.manifest();
         let schema = &manifest.parameters_schema;
         Self {
@@ -130,7 +142,8 @@ impl<'a> Found<'a> {
                 tick_ms: inputs.tick_ms,
             }),
             parameters_schema: serde_json::from_str(schema).unwrap_or_else(|_| Value::from(schema.as_str())),
-            imports: policy.imports(),
+            imports: policy.imports().iter().map(|Import { name, grants }| FoundImport { name, grants }).collect(),
+            profile: profile.as_str(),
             limits: policy.declared_limits().iter().map(|(key, value)| (key.to_owned(), value.into())).collect(),
             size_bytes: policy.size_bytes(),
             sha256: policy.sha256_hex(),
@@ -140,7 +153,7 @@ impl<'a> Found<'a> {
     }
 }
 
-fn as_text(policy: &CompiledPolicy, inputs: &Result<Inputs, String>) -> String {
+fn as_text(policy: &CompiledPolicy, profile: Profile, inputs: &Result<Inputs, String>) -> String {
     let manifest = policy.manifest();
     let mut out = String::new();
     let mut line = |name: &str, value: &str| _ = writeln!(out, "{name:<12}{}", output::printable(value));
@@ -167,8 +180,15 @@ fn as_text(policy: &CompiledPolicy, inputs: &Result<Inputs, String>) -> String {
         Err(reason) => line("Inputs", &format!("not known without --parameters: {reason}")),
     }
     parameter_lines(&manifest.parameters_schema, &mut line);
-    let imports = policy.imports();
-    line("Imports", &if imports.is_empty() { "nothing".to_owned() } else { imports.join(", ") });
+    match policy.imports() {
+        [] => line("Imports", "nothing"),
+        imports => {
+            line("Imports", "");
+            imports.iter().for_each(|Import { name, grants }| line("", &format!("{name}: {grants}")));
+        }
+    }
+    let wasi = if policy.imports_wasi() { ", `wasi: true`" } else { "" };
+    line("Needs", &format!("`limits: {{profile: {}}}`{wasi}", profile.as_str()));
     let limits: Vec<_> =
         policy.declared_limits().iter().map(|(key, value)| format!("{key} {}", output::grouped(value))).collect();
     line("Limits", &if limits.is_empty() { "none of its own".to_owned() } else { limits.join(", ") });

@@ -21,6 +21,8 @@ pub(crate) struct Case {
     /// The worker that a good decision chooses.
     pub(crate) worker: Option<u64>,
     pub(crate) classifies: bool,
+    /// Whether it imports WASI and is granted it.
+    pub(crate) wasi: bool,
     /// The feature of WebAssembly that it must not use.
     pub(crate) proposal: Option<WasmFeatures>,
     pub(crate) bytes: Vec<u8>,
@@ -129,16 +131,22 @@ impl Case {
         let proposal = |name: String| WasmFeatures::from_name(&name).ok_or(format!("`{name}` is no proposal"));
         let proposal = parts.header("proposal").map(proposal).transpose()?;
         let damage = parts.header("bytes");
+        let mut wasi = false;
         let (text, classifies) = match parts.section("file") {
             Some(text) => (text, false),
             None => {
                 let policy = policy(&mut parts);
+                wasi = policy.imports_wasi;
                 (policy.text(), policy.classifier.is_some())
             }
         };
         parts.finish()?;
         let bytes = damaged(text, damage.as_deref())?;
-        Ok(Self { name, expect: Ending::new(place, what), limits, calls, worker, classifies, proposal, bytes })
+        let expect = match cfg!(feature = "wasi") {
+            false if wasi => Ending::new("load", "no-wasi"),
+            _ => Ending::new(place, what),
+        };
+        Ok(Self { name, expect, limits, calls, worker, classifies, wasi, proposal, bytes })
     }
 }
 
@@ -166,7 +174,9 @@ fn policy(parts: &mut Parts) -> Policy {
     if let Some(memory) = parts.header("memory") {
         policy.memory = memory.leak();
     }
-    policy.imports_log = parts.header("imports").is_some_and(|names| names == "log");
+    let imports = parts.header("imports");
+    policy.imports_log = imports.as_deref() == Some("log");
+    policy.imports_wasi = imports.as_deref() == Some("wasi");
     for (place, part) in [
         ("core", &mut policy.core),
         ("component", &mut policy.before),

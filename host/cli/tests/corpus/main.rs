@@ -137,11 +137,12 @@ fn attack(sandbox: &Sandbox, case: Case) -> (Result<Duration, String>, u64) {
 /// made-up candidates first, and two that do not, with either answer to a fault.
 fn outcome(sandbox: &Sandbox, case: &Case) -> Result<(), String> {
     let artifact = Artifact::from_bytes(case.name.clone(), &*case.bytes);
+    let granted = if case.wasi { artifact.clone().with_wasi() } else { artifact.clone() };
     let mut limits = LimitsPatch { values: PATIENT.to_vec(), ..case.limits.clone() };
     limits.values.extend(&case.limits.values);
-    let started = start(sandbox, &artifact, limits.resolve());
+    let started = start(sandbox, &granted, limits.resolve());
     for (trial, action) in [(true, FaultAction::Reject), (false, FaultAction::Reject), (false, FaultAction::Fallback)] {
-        let spec = InstanceSpec::new("hostile").limits(limits.clone());
+        let spec = InstanceSpec::new("hostile").limits(limits.clone()).wasi(case.wasi);
         let spec = spec.on_fault(OnFault { filter: action, otherwise: action });
         let router = Router::builder()
             .smoke(trial)
@@ -217,6 +218,8 @@ fn refusal(error: &LoadError) -> Ending {
         LoadError::Version { .. } => "version",
         LoadError::NoStage { .. } => "no-stage",
         LoadError::Imports { .. } => "imports",
+        LoadError::Wasi { .. } => "not-granted",
+        LoadError::NoWasi { .. } => "no-wasi",
         LoadError::Limits { .. } => "limits",
         LoadError::Invalid { .. } => "invalid",
         LoadError::Compile { failure, .. } => failure.as_str(),

@@ -108,6 +108,7 @@ fn instance(a: &Instance, b: &Instance) -> Option<String> {
         ("policy", a.kind != b.kind),
         ("parameters", a.parameters != b.parameters),
         ("limits", a.limits != b.limits),
+        ("wasi", a.wasi != b.wasi),
         ("on_fault", a.on_fault != b.on_fault),
         ("tenant", a.tenant != b.tenant),
     ])

@@ -152,6 +152,8 @@ pub struct Instance {
     pub parameters: Map<String, serde_json::Value>,
     /// The limits that the file sets.
     pub limits: LimitsPatch,
+    /// Whether the policy may import WASI, with nothing granted: what runtimes of other languages need to start.
+    pub wasi: bool,
     /// What happens when the policy faults.
     pub on_fault: OnFault,
     /// The tenant whose routing groups it may serve, and no others; none for an instance of the operator.

@@ -86,10 +86,11 @@ const COMPILE_FIELDS: &[&str] = &["at_once", "cache", "cache_bytes"];
 const PROFILES: &[&str] = &["compact", "engine"];
 const SELECTION_FIELDS: &[&str] = &["aggregated", "prefill", "decode", "encode", "instances", "partitions"];
 const INSTANCE_FIELDS: &[&str] =
-    &["name", "type", "component", "pipeline", "parameters", "limits", "on_fault", "tenant"];
+    &["name", "type", "component", "pipeline", "parameters", "limits", "wasi", "on_fault", "tenant"];
 /// What an instance may be made of.
 const KINDS: &[&str] = &["type", "component", "pipeline"];
-const CLASSIFIER_FIELDS: &[&str] = &["type", "component", "parameters", "limits", "on_fault", "max_deferral_ms"];
+const CLASSIFIER_FIELDS: &[&str] =
+    &["type", "component", "parameters", "limits", "wasi", "on_fault", "max_deferral_ms"];
 /// What a classifier may be made of.
 const CLASSIFIER_KINDS: &[&str] = &["type", "component"];
 const PARTITION_FIELDS: &[&str] = &["model", "routing_group", "tenant", "aggregated", "prefill", "decode", "encode"];
@@ -559,7 +560,7 @@ fn instance<'n>(
         seen.accept(&field, name, "instance", report).then_some(name)
     });
     let pipeline = |field: &Field<'_>, report: &mut Report| {
-        for key in ["parameters", "limits", "on_fault"] {
+        for key in ["parameters", "limits", "wasi", "on_fault"] {
             if fields.entries.iter().any(|entry| entry.key == key) {
                 let message = format!("a pipeline has no {key} of its own; move them to its instances");
                 report.add(fields.line_of(key), &join(&item.path, key), message);
@@ -570,6 +571,7 @@ fn instance<'n>(
     let kind = kind(item, &fields, "instance", KINDS, pipeline, context, report);
     let (parameters, parameter_lines) = parameters(item, &fields, report);
     let limits = fields.get("limits").map(|field| limits(&field, report)).unwrap_or_default();
+    let wasi = fields.get("wasi").and_then(|field| field.boolean(report)).unwrap_or(false);
     let on_fault = fields.get("on_fault").map(|field| on_fault(&field, report)).unwrap_or_default();
     let tenant = fields.get("tenant").and_then(|field| {
         let name = field.text(report)?;
@@ -582,7 +584,7 @@ fn instance<'n>(
     let (kind, kind_line) = kind.filter(|_| !item.node.cut)?;
     let name = name.filter(|name| !name.is_empty()).map_or_else(|| unnamed("instances", place), str::to_owned);
     let line = item.line();
-    Some(Instance { name, kind, parameters, limits, on_fault, tenant, line, kind_line, parameter_lines })
+    Some(Instance { name, kind, parameters, limits, wasi, on_fault, tenant, line, kind_line, parameter_lines })
 }
 
 /// The parameters, and the line of each.
@@ -694,6 +696,7 @@ fn request_classifier(field: &Field<'_>, context: &Context<'_>, report: &mut Rep
     let kind = kind(field, &fields, "classifier", CLASSIFIER_KINDS, |_, _| None, context, report);
     let (parameters, parameter_lines) = parameters(field, &fields, report);
     let limits = fields.get("limits").map(|field| limits(&field, report)).unwrap_or_default();
+    let wasi = fields.get("wasi").and_then(|field| field.boolean(report)).unwrap_or(false);
     let (on_fault, max_deferral_ms) = admission::classifier_rules(&fields, report);
     let (kind, kind_line) = kind.filter(|_| !field.node.cut)?;
     let policy = Instance {
@@ -701,6 +704,7 @@ fn request_classifier(field: &Field<'_>, context: &Context<'_>, report: &mut Rep
         kind,
         parameters,
         limits,
+        wasi,
         on_fault: OnFault::default(),
         tenant: None,
         line: field.line(),

@@ -27,6 +27,8 @@ pub struct Policy {
     /// Further exports.
     pub after: String,
     pub imports_log: bool,
+    /// Imports what [`WASI`] has of WASI, and is granted it.
+    pub imports_wasi: bool,
     pub describe: String,
     pub configure: String,
     pub keep: Option<String>,
@@ -81,6 +83,7 @@ impl Default for Policy {
             before: String::new(),
             after: String::new(),
             imports_log: false,
+            imports_wasi: false,
             describe: "(i32.const 64)".into(),
             configure: "(i32.const 4096)".into(),
             keep: None,
@@ -234,6 +237,68 @@ const CLASSIFIER_TYPES: &str = r#"
     (export "resolution" (type $resolution (eq $resolution')))
 "#;
 
+/// Some of WASI. A list that the host answers lies at 49152.
+pub const WASI: &str = r#"
+  (import "wasi:io/error@0.2.6" (instance $wasi-error (export "error" (type (sub resource)))))
+  (alias export $wasi-error "error" (type $io-error))
+  (import "wasi:io/poll@0.2.6" (instance $wasi-poll
+    (export "pollable" (type $p (sub resource)))
+    (export "[method]pollable.block" (func (param "self" (borrow $p))))
+    (export "poll" (func (param "in" (list (borrow $p))) (result (list u32))))))
+  (alias export $wasi-poll "pollable" (type $pollable))
+  (import "wasi:io/streams@0.2.6" (instance $wasi-streams
+    (export "output-stream" (type $o (sub resource)))
+    (export "error" (type $e (eq $io-error)))
+    (type $stream-error' (variant (case "last-operation-failed" (own $e)) (case "closed")))
+    (export "stream-error" (type $stream-error (eq $stream-error')))
+    (export "[method]output-stream.write" (func (param "self" (borrow $o)) (param "contents" (list u8))
+      (result (result (error $stream-error)))))
+    (export "[method]output-stream.splice" (func (param "self" (borrow $o)) (result (result (error $stream-error)))))))
+  (alias export $wasi-streams "output-stream" (type $output-stream))
+  (import "wasi:cli/stdout@0.2.6" (instance $wasi-stdout
+    (export "output-stream" (type $o (eq $output-stream)))
+    (export "get-stdout" (func (result (own $o))))))
+  (import "wasi:cli/environment@0.2.6" (instance $wasi-environment
+    (export "get-environment" (func (result (list (tuple string string)))))))
+  (import "wasi:cli/exit@0.2.6" (instance $wasi-exit (export "exit" (func (param "status" (result))))))
+  (import "wasi:clocks/monotonic-clock@0.2.6" (instance $wasi-monotonic
+    (export "pollable" (type $p (eq $pollable)))
+    (export "now" (func (result u64)))
+    (export "subscribe-duration" (func (param "when" u64) (result (own $p))))))
+  (import "wasi:clocks/wall-clock@0.2.6" (instance $wasi-wall
+    (type $datetime' (record (field "seconds" u64) (field "nanoseconds" u32)))
+    (export "datetime" (type $datetime (eq $datetime')))
+    (export "now" (func (result $datetime)))))
+  (import "wasi:random/random@0.2.6" (instance $wasi-random
+    (export "get-random-bytes" (func (param "len" u64) (result (list u8))))
+    (export "get-random-u64" (func (result u64)))))
+  (import "wasi:sockets/network@0.2.6" (instance $wasi-network (export "network" (type (sub resource)))))
+  (alias export $wasi-network "network" (type $network))
+  (import "wasi:sockets/instance-network@0.2.6" (instance $wasi-instance-network
+    (export "network" (type $n (eq $network)))
+    (export "instance-network" (func (result (own $n))))))
+  (core module $answers
+    (import "env" "memory" (memory 0))
+    (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 49152)))
+  (core instance $answer (instantiate $answers (with "env" (instance $mem))))
+"#;
+
+/// The core functions of [`WASI`]: name, component function, core type.
+const WASI_FUNCTIONS: [(&str, &str, &str); 12] = [
+    ("now", "$wasi-monotonic \"now\"", "(result i64)"),
+    ("later", "$wasi-monotonic \"subscribe-duration\"", "(param i64) (result i32)"),
+    ("wall", "$wasi-wall \"now\"", "(param i32)"),
+    ("random", "$wasi-random \"get-random-u64\"", "(result i64)"),
+    ("bytes", "$wasi-random \"get-random-bytes\"", "(param i64 i32)"),
+    ("environment", "$wasi-environment \"get-environment\"", "(param i32)"),
+    ("exit", "$wasi-exit \"exit\"", "(param i32)"),
+    ("stdout", "$wasi-stdout \"get-stdout\"", "(result i32)"),
+    ("write", "$wasi-streams \"[method]output-stream.write\"", "(param i32 i32 i32 i32)"),
+    ("block", "$wasi-poll \"[method]pollable.block\"", "(param i32)"),
+    ("poll", "$wasi-poll \"poll\"", "(param i32 i32 i32)"),
+    ("network", "$wasi-instance-network \"instance-network\"", "(result i32)"),
+];
+
 /// The functions of a classifier: name, core parameters, component-level parameters and result.
 const CLASSIFIER: [(&str, &str, &str, &str); 3] = [
     (
@@ -333,6 +398,19 @@ impl Policy {
             imported.push_str("(import \"host\" \"log\" (func $log (param i32 i32 i32)))");
             with.push_str("(with \"host\" (instance (export \"log\" (func $log_core))))");
         }
+        if self.imports_wasi {
+            put(&mut text, WASI);
+            with.push_str("(with \"wasi\" (instance");
+            for (name, function, core_type) in WASI_FUNCTIONS {
+                let canon = "(memory (core memory $mem \"memory\")) (realloc (core func $answer \"realloc\"))";
+                put(&mut text, &format!("(core func $wasi_{name} (canon lower (func {function}) {canon}))"));
+                write!(imported, "(import \"wasi\" \"{name}\" (func ${name} {core_type}))").unwrap();
+                write!(with, "(export \"{name}\" (func $wasi_{name}))").unwrap();
+            }
+            put(&mut text, "(core func $wasi_drop (canon resource.drop $pollable))");
+            imported.push_str("(import \"wasi\" \"drop\" (func $drop (param i32)))");
+            with.push_str("(export \"drop\" (func $wasi_drop))))");
+        }
         let bodies = [&self.keep, &self.score, &self.pick, &self.select];
         let mut stages = String::new();
         for ((_, name, _), body) in STAGES.iter().zip(bodies) {
@@ -416,7 +494,8 @@ impl Policy {
 
     /// The component as an artifact.
     pub fn artifact(&self) -> Artifact {
-        component(&self.text())
+        let artifact = component(&self.text());
+        if self.imports_wasi { artifact.with_wasi() } else { artifact }
     }
 
     /// The component itself.
