@@ -11,6 +11,8 @@ use pointsman_replay::{ReplayError, TraceError};
 use pointsman_routing::RouterError;
 use pointsman_routing::config::{OverrideError, Problem, Problems};
 use pointsman_sandbox::{LoadError, SandboxError, StartError};
+use pointsman_server::ServeError;
+use pointsman_signals::TokenizerError;
 
 use crate::output::printable;
 
@@ -68,6 +70,10 @@ pub(crate) enum CliError {
     Start { policy: String, source: StartError },
     #[error(transparent)]
     Mock(#[from] MockError),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
     #[error("a {option} of {value} is no time that can pass; give a number from 0 on")]
     Duration { option: &'static str, value: f64 },
     #[error("--limit {given} {reason}")]

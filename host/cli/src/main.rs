@@ -12,6 +12,7 @@ mod policy;
 mod record;
 mod register;
 mod replay;
+mod serve;
 mod source;
 
 use std::ffi::OsString;
@@ -36,6 +37,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Serve(Box<serve::Serve>),
     Replay(Box<replay::Replay>),
     /// Builds, lists, inspects and tries out policies.
     #[command(subcommand)]
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
     let cli = parse();
     log_to_stderr();
     let result = match cli.command {
+        Command::Serve(command) => command.run(),
         Command::Replay(command) => command.run(),
         Command::Policy(command) => command.run(),
         Command::Config(command) => command.run(),

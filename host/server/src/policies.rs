@@ -3,12 +3,12 @@
 use pointsman_policies::BuiltIn;
 use pointsman_routing::config::{Overrides, PolicyConfig};
 use pointsman_routing::{Provider, Router, RouterError};
-use pointsman_sandbox::{Artifact, CompileConfig, Sandbox};
+use pointsman_sandbox::{Artifact, Sandbox, SandboxConfig};
 
 use crate::config::ServerConfig;
 
-/// A router with the built-in policies, those of `policies`, and the names that `config` lets policies read. `compile`
-/// says how components are compiled.
+/// A router with the built-in policies, those of `policies`, and the names that `config` lets policies read. `sandbox`
+/// changes the sandbox's settings, such as how components are compiled.
 ///
 /// # Errors
 /// As [`pointsman_routing::RouterBuilder::build`].
@@ -16,11 +16,11 @@ pub fn router(
     config: &ServerConfig,
     policies: Option<PolicyConfig>,
     overrides: Overrides,
-    compile: impl FnOnce(&mut CompileConfig),
+    sandbox: impl FnOnce(SandboxConfig) -> SandboxConfig,
 ) -> Result<Router, RouterError> {
-    let mut sandbox = policies.as_ref().map(|policies| policies.sandbox.clone()).unwrap_or_default().sandbox_config();
-    compile(&mut sandbox.compile);
-    let sandbox = Sandbox::new(sandbox).map_err(|error| RouterError::Sandbox(error.to_string()))?;
+    let settings = policies.as_ref().map(|policies| policies.sandbox.clone()).unwrap_or_default();
+    let sandbox =
+        Sandbox::new(sandbox(settings.sandbox_config())).map_err(|error| RouterError::Sandbox(error.to_string()))?;
     let mut builder = Router::builder().sandbox(sandbox).overrides(overrides);
     for policy in pointsman_policies::all() {
         builder = builder.register(policy.name, Provider::component(built_in(policy)));
