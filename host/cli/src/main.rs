@@ -13,6 +13,7 @@ mod record;
 mod register;
 mod replay;
 mod serve;
+mod select_service;
 mod source;
 
 use std::ffi::OsString;
@@ -38,6 +39,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Serve(Box<serve::Serve>),
+    SelectService(Box<select_service::SelectService>),
     Replay(Box<replay::Replay>),
     /// Builds, lists, inspects and tries out policies.
     #[command(subcommand)]
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
     log_to_stderr();
     let result = match cli.command {
         Command::Serve(command) => command.run(),
+        Command::SelectService(command) => command.run(),
         Command::Replay(command) => command.run(),
         Command::Policy(command) => command.run(),
         Command::Config(command) => command.run(),

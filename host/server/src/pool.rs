@@ -248,7 +248,7 @@ impl Pool {
 
     /// What waits in each policy class, by its name.
     #[must_use]
-    pub fn waiting(&self) -> Vec<(String, Usage)> {
+    pub fn waiting_by_class(&self) -> Vec<(String, Usage)> {
         let desk = locked(&self.desk);
         let controller = &desk.controller;
         let profile = controller.profile();

@@ -197,7 +197,7 @@ impl Server {
 }
 
 /// What answers the requests of a listener with routes of axum's.
-fn served(routes: axum::Router) -> impl Fn(Request<Incoming>, SocketAddr) -> BoxFuture + Clone + Send + Sync + 'static {
+pub(crate) fn served(routes: axum::Router) -> impl Fn(Request<Incoming>, SocketAddr) -> BoxFuture + Clone + Send + Sync + 'static {
     move |request, _| {
         let routes = routes.clone();
         Box::pin(async move {
@@ -209,7 +209,7 @@ fn served(routes: axum::Router) -> impl Fn(Request<Incoming>, SocketAddr) -> Box
     }
 }
 
-type BoxFuture = Pin<Box<dyn Future<Output = axum::response::Response> + Send>>;
+pub(crate) type BoxFuture = Pin<Box<dyn Future<Output = axum::response::Response> + Send>>;
 
 async fn add_workers(
     fleet: &Arc<Fleet>,
@@ -233,7 +233,7 @@ async fn add_workers(
 }
 
 /// Another configuration takes over when its file or an artifact of it changes.
-fn watch_policies(fleet: &Arc<Fleet>, file: PathBuf) -> Result<Watcher, ServeError> {
+pub(crate) fn watch_policies(fleet: &Arc<Fleet>, file: PathBuf) -> Result<Watcher, ServeError> {
     let (router, fleet, path) = (Arc::clone(fleet.router()), Arc::clone(fleet), file.clone());
     let tell = move |event| {
         let WatchEvent::Activated(activation) = event else { return };

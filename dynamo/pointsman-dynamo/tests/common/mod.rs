@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::missing_panics_doc, reason = "test support")]
 
 pub mod frontend;
+pub mod service;
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};

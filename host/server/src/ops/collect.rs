@@ -102,7 +102,7 @@ fn queues(fleet: &Fleet) -> Vec<Samples> {
     let mut tokens = Samples::gauge("queue_prompt_tokens", "Prompt tokens of the requests that wait in a policy class");
     for pool in fleet.pools() {
         let key = pool.partition().key();
-        for (class, usage) in pool.waiting() {
+        for (class, usage) in pool.waiting_by_class() {
             let of: [(&str, &str); 3] =
                 [("model", &key.model), ("routing_group", &key.routing_group), ("policy_class", &class)];
             requests.put(&of, usage.requests as f64);

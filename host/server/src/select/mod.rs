@@ -8,6 +8,7 @@ mod error;
 mod http;
 mod pending;
 mod prompt;
+mod server;
 mod service;
 mod wire;
 
@@ -15,6 +16,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub use pending::PendingLimits;
+pub use server::{SelectionServer, SelectionSetup};
 
 use crate::fleet::Fleet;
 use service::Service;

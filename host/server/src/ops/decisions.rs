@@ -1,0 +1,246 @@
+//! The decision log: for a share of the decisions, which candidates there were, what each cost, and why the others lost.
+//!
+//! A decision is explained on a thread of its own, by a guest of the same policy that only explains. Where a policy draws
+//! or keeps state, that guest may see it otherwise than the one that decided: the entry has what was decided, and says
+//! whether its own guest agrees.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Weak};
+use std::thread;
+
+use pointsman_routing::{
+    Explanation, Observed, Partition, PartitionKey, Router, Snapshot, SnapshotDecision, SnapshotPolicy, Tap,
+};
+use serde::Serialize;
+
+/// The most candidates of an entry; the cheapest are told.
+const MOST_CANDIDATES: usize = 32;
+/// Decisions that may wait to be explained. One more is dropped and counted: no decision waits for the log.
+const WAITING: usize = 64;
+
+/// One decision, explained.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Explained {
+    /// The model of the partition.
+    pub model: String,
+    /// Its routing group.
+    pub routing_group: String,
+    /// When it was decided, in milliseconds of the server's clock.
+    pub now_ms: f64,
+    /// The chosen worker and rank; none where the request was refused.
+    pub chosen: Option<Candidate>,
+    /// `ok`, the fault after which another decided, or the name of the refusal.
+    pub outcome: String,
+    /// Whether the native default decided in the policy's place.
+    pub fallback: bool,
+    /// Whether the guest that explains chose the same.
+    pub agrees: bool,
+    /// Eligible rows.
+    pub candidates: usize,
+    /// The rows that did not serve the request and why, the cheapest first, at most 32.
+    pub others: Vec<Loser>,
+}
+
+/// A row and its cost.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Candidate {
+    /// The worker's id.
+    pub worker: u64,
+    /// Its rank.
+    pub rank: u32,
+    /// The scorers' sum; none where a filter dropped the row.
+    pub cost: Option<f64>,
+}
+
+/// A row that did not serve the request.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Loser {
+    /// The row.
+    #[serde(flatten)]
+    pub candidate: Candidate,
+    /// Why it lost.
+    pub because: Because,
+}
+
+/// Why a row lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Because {
+    /// A filter of the policy dropped it.
+    Filtered,
+    /// It costs more than the chosen one.
+    CostsMore,
+    /// It costs as much, and another row was taken.
+    SameCost,
+    /// It costs less, and the policy's picker took another one all the same.
+    NotPicked,
+    /// The policy failed, so its costs do not count.
+    PolicyFailed,
+}
+
+/// Who writes entries.
+pub type Sink = Box<dyn Fn(&Explained) + Send>;
+
+/// Explains decisions of any number of partitions. Dropping it lets what waits be explained, then ends the thread.
+#[derive(Debug)]
+pub struct DecisionLog {
+    sender: SyncSender<Sample>,
+    share: f64,
+    dropped: Arc<AtomicU64>,
+}
+
+struct Sample {
+    key: PartitionKey,
+    block_size: u32,
+    snapshot: Snapshot,
+    decided: Result<SnapshotDecision, String>,
+    /// The number of the policy that decided: another one needs another guest.
+    policy: u64,
+}
+
+impl DecisionLog {
+    /// Starts the thread that explains a `share` of the decisions, from 0 to 1, and gives each to `sink`.
+    ///
+    /// # Errors
+    /// Where the thread cannot start.
+    pub fn start(router: &Arc<Router>, share: f64, sink: Sink) -> io::Result<Self> {
+        let (sender, receiver) = sync_channel(WAITING);
+        let explainer = Explainer { router: Arc::downgrade(router), policies: HashMap::new(), sink };
+        thread::Builder::new().name("pointsman-explains".to_owned()).spawn(move || explainer.run(&receiver))?;
+        Ok(Self { sender, share, dropped: Arc::default() })
+    }
+
+    /// What listens to a partition for the log; goes to [`Partition::set_taps`].
+    #[must_use]
+    pub fn tap(&self, partition: &Partition) -> Box<dyn Tap> {
+        let (key, block_size) = (partition.key().clone(), partition.block_size());
+        let (sender, dropped) = (self.sender.clone(), Arc::clone(&self.dropped));
+        Box::new(LogTap { key, block_size, sender, dropped, share: self.share, due: 0.0 })
+    }
+
+    /// Decisions that were not explained since too many waited.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+struct LogTap {
+    key: PartitionKey,
+    block_size: u32,
+    sender: SyncSender<Sample>,
+    dropped: Arc<AtomicU64>,
+    share: f64,
+    /// The share of a sample that is due: every `1 / share`th decision is taken.
+    due: f64,
+}
+
+impl Tap for LogTap {
+    fn wants(&mut self) -> bool {
+        self.due += self.share;
+        let wants = self.due >= 1.0;
+        if wants {
+            self.due -= 1.0;
+        }
+        wants
+    }
+
+    fn decided(&mut self, observed: &Observed<'_>) {
+        let sample = Sample {
+            key: self.key.clone(),
+            block_size: self.block_size,
+            snapshot: observed.snapshot.clone(),
+            decided: observed.ended.map_err(|error| error.name().to_owned()),
+            policy: observed.before.policy,
+        };
+        match self.sender.try_send(sample) {
+            Ok(()) | Err(TrySendError::Disconnected(_)) => {}
+            Err(TrySendError::Full(_)) => _ = self.dropped.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+}
+
+struct Explainer {
+    router: Weak<Router>,
+    policies: HashMap<PartitionKey, (u64, SnapshotPolicy)>,
+    sink: Sink,
+}
+
+impl Explainer {
+    fn run(mut self, receiver: &Receiver<Sample>) {
+        while let Ok(sample) = receiver.recv() {
+            if let Some(entry) = self.explain(&sample) {
+                (self.sink)(&entry);
+            }
+        }
+    }
+
+    fn explain(&mut self, sample: &Sample) -> Option<Explained> {
+        let known = self.policies.get(&sample.key).is_some_and(|(policy, _)| *policy == sample.policy);
+        if !known {
+            let built = self.router.upgrade()?.on_snapshots(&sample.key, sample.block_size);
+            let policy = built.inspect_err(|error| tracing::warn!(%error, "decisions cannot be explained")).ok()?;
+            self.policies.insert(sample.key.clone(), (sample.policy, policy));
+        }
+        let (_, policy) = self.policies.get_mut(&sample.key)?;
+        let mut explanation = Explanation::default();
+        let again = policy.explain(&sample.snapshot, &mut explanation);
+        let agrees = match (&again, &sample.decided) {
+            (Ok(again), Ok(decided)) => again.row == decided.row,
+            (Err(again), Err(decided)) => again.name() == decided,
+            _ => false,
+        };
+        Some(entry(sample, &explanation, agrees))
+    }
+}
+
+fn entry(sample: &Sample, explanation: &Explanation, agrees: bool) -> Explained {
+    let Sample { key, snapshot, decided, .. } = sample;
+    let costs = costs(explanation, snapshot.rows());
+    let chosen = decided.as_ref().ok();
+    let failed = chosen.is_some_and(|decision| decision.fallback);
+    let candidate = |row: u32| {
+        let key = snapshot.keys.get(row as usize)?;
+        Some(Candidate { worker: key.worker, rank: key.rank, cost: costs.get(row as usize).copied().flatten() })
+    };
+    let paid = chosen.and_then(|decision| costs.get(decision.row as usize).copied().flatten());
+    let because = |cost: Option<f64>| match (cost, paid) {
+        _ if failed => Because::PolicyFailed,
+        (None, _) => Because::Filtered,
+        (Some(cost), Some(paid)) if cost > paid => Because::CostsMore,
+        (Some(cost), Some(paid)) if cost < paid => Because::NotPicked,
+        _ => Because::SameCost,
+    };
+    let losers = (0..snapshot.rows()).filter(|row| chosen.is_none_or(|decision| decision.row != *row));
+    let mut others: Vec<Loser> =
+        losers.filter_map(candidate).map(|candidate| Loser { because: because(candidate.cost), candidate }).collect();
+    let cost = |loser: &Loser| loser.candidate.cost.unwrap_or(f64::INFINITY);
+    others.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
+    others.truncate(MOST_CANDIDATES);
+    Explained {
+        model: key.model.clone(),
+        routing_group: key.routing_group.clone(),
+        now_ms: snapshot.facts.get(pointsman_contract::Fact::NowMs.index()).copied().unwrap_or_default(),
+        chosen: chosen.and_then(|decision| candidate(decision.row)),
+        outcome: decided.as_ref().map_or_else(Clone::clone, |decision| decision.outcome.as_str().to_owned()),
+        fallback: failed,
+        agrees,
+        candidates: snapshot.keys.len(),
+        others,
+    }
+}
+
+/// The scorers' sum of each row; none where a filter dropped it.
+fn costs(explanation: &Explanation, rows: u32) -> Vec<Option<f64>> {
+    let mut costs = vec![None; rows as usize];
+    for (place, row) in explanation.kept.iter().enumerate() {
+        let sum = explanation.costs.iter().filter_map(|costs| costs.get(place)).fold(0.0, |sum, cost| sum + cost);
+        if let Some(cost) = costs.get_mut(*row as usize) {
+            *cost = Some(sum);
+        }
+    }
+    costs
+}
