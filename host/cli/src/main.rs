@@ -12,8 +12,8 @@ mod policy;
 mod record;
 mod register;
 mod replay;
-mod serve;
 mod select_service;
+mod serve;
 mod source;
 
 use std::ffi::OsString;

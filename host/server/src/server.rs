@@ -26,7 +26,7 @@ use crate::observe::{NoObserver, Observer};
 use crate::select::{self, SelectionOptions};
 use crate::signals::Signals;
 use crate::upstream::{UpstreamError, Upstreams};
-use crate::{admin, health};
+use crate::{admin, health, scraping};
 
 /// How often the router-policy file and its artifacts are looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -156,7 +156,11 @@ impl Server {
             others.spawn(listener.serve(served(routes), admin_stopped));
             address
         });
-        others.spawn(health::watch(Arc::clone(&fleet), upstreams, timeouts.health_interval));
+        others.spawn(health::watch(Arc::clone(&fleet), Arc::clone(&upstreams), timeouts.health_interval));
+        if !config.metrics.is_empty() {
+            let (fleet, every) = (Arc::clone(&fleet), timeouts.health_interval);
+            others.spawn(scraping::watch(fleet, upstreams, config.metrics, every));
+        }
         Ok(Self { address, admin, selection, fleet, door, stop_doors, stop_admin, doors, others, _watcher: watcher })
     }
 
@@ -197,7 +201,9 @@ impl Server {
 }
 
 /// What answers the requests of a listener with routes of axum's.
-pub(crate) fn served(routes: axum::Router) -> impl Fn(Request<Incoming>, SocketAddr) -> BoxFuture + Clone + Send + Sync + 'static {
+pub(crate) fn served(
+    routes: axum::Router,
+) -> impl Fn(Request<Incoming>, SocketAddr) -> BoxFuture + Clone + Send + Sync + 'static {
     move |request, _| {
         let routes = routes.clone();
         Box::pin(async move {
