@@ -56,7 +56,7 @@ workers:
     data_parallel_size: 2
     taints: [spot]
     labels: {cost: 0.5}
-    kv_events_endpoints: {0: 'tcp://w1:5557', 1: 'tcp://w1:5558'}
+    kv_events_endpoints: {'0': 'tcp://w1:5557', '1': 'tcp://w1:5558'}
     api_key_file: key
 ";
     let config = ServerConfig::parse("server.yaml", Path::new("/etc/pointsman"), text).unwrap();

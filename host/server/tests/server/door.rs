@@ -38,7 +38,7 @@ async fn a_body_goes_through_as_it_is_in_both_directions() {
 async fn a_stream_comes_piece_by_piece() {
     let world = Plan::of(1).slow(20).start().await;
     let mut response = world.begin("/v1/chat/completions", &streaming(chat("hello", 8)), &[]).await;
-    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    assert_eq!(response.headers()["content-type"], "text/event-stream; charset=utf-8", "as the worker says");
     let first = response.frame().await.unwrap().unwrap().into_data().unwrap();
     assert!(!String::from_utf8_lossy(&first).contains("[DONE]"), "the first piece is not the whole answer");
     let load = world.load(1);

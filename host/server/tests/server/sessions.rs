@@ -3,6 +3,7 @@
 use crate::world::{Plan, chat, streaming, worker_of};
 use http::StatusCode;
 use http_body_util::BodyExt;
+use pointsman_admission::OverloadStatus;
 use serde_json::json;
 
 const PATH: &str = "/v1/chat/completions";
@@ -61,6 +62,7 @@ policy_classes:
   - {name: standard_all, policy_family: standard, cache_bucket: all, quantum: 1}
   - {name: batch, quantum: 1, prefill_busy_threshold: 0, request_queue_limit_per_worker: 0}";
     let mut plan = Plan::of(1).policies(CLASSES);
+    plan.overload = OverloadStatus::parse("430");
     plan.engines[0].timing.speedup = 1.0;
     plan.engines[0].timing.prefill_token = std::time::Duration::from_millis(20);
     let world = plan.start().await;
@@ -71,7 +73,7 @@ policy_classes:
     });
     crate::world::eventually("the prompt is in prefill", || world.load(1).active_prefill_tokens > 0.0).await;
     let refused = world.post(PATH, &chat("a", 1), &[("x-dynamo-meta-policy-class", "batch")]).await;
-    assert_eq!(refused.error(), (529, "queue-rejected".to_owned(), "overloaded_error".to_owned()));
+    assert_eq!(refused.error(), (430, "queue-rejected".to_owned(), "overloaded_error".to_owned()));
     assert_eq!(refused.headers["retry-after"], "1");
     let details = &refused.json()["error"]["details"];
     assert_eq!(details, &json!({"policy_class": "batch", "limit_kind": "requests", "current": 0, "limit": 0}));

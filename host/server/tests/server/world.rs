@@ -12,6 +12,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
+use pointsman_admission::OverloadStatus;
 use pointsman_mock::{MockConfig, MockEngine, Timing};
 use pointsman_routing::config::{Overrides, PolicyConfig};
 use pointsman_routing::{Load, WorkerKey};
@@ -36,6 +37,8 @@ pub(crate) struct Plan {
     pub(crate) worker_fields: String,
     /// The router-policy file.
     pub(crate) policy_file: Option<&'static str>,
+    /// The status for overload.
+    pub(crate) overload: OverloadStatus,
 }
 
 impl Plan {
@@ -43,7 +46,8 @@ impl Plan {
     pub(crate) fn of(engines: usize) -> Self {
         let engine = |_| MockConfig { keep_requests: 64, ..instant() };
         let engines = (0..engines).map(engine).collect();
-        Self { engines, server_file: String::new(), worker_fields: String::new(), policy_file: None }
+        let (server_file, worker_fields) = (String::new(), String::new());
+        Self { engines, server_file, worker_fields, policy_file: None, overload: OverloadStatus::default() }
     }
 
     pub(crate) fn server(mut self, sections: &str) -> Self {
@@ -92,7 +96,8 @@ impl Plan {
         let router = policies::router(&config, policies, Overrides::default(), |sandbox| sandbox).unwrap();
         let predicted = Predicted { router_config: router.router_config(), ttl_ms: TTL_MS };
         let signals = ModelSignals::new(&config.models, predicted).unwrap();
-        let server = Server::start(Setup::new(config, Arc::new(router), Arc::new(signals))).await.unwrap();
+        let setup = Setup::new(config, Arc::new(router), Arc::new(signals));
+        let server = Server::start(Setup { overload: self.overload, ..setup }).await.unwrap();
         World { server, engines }
     }
 }
