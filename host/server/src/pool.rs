@@ -17,6 +17,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use crate::clock::Clock;
+use crate::fleet::WorkerSpec;
 use crate::observe::{DecisionMade, Observer, RequestEnded};
 use crate::pace::Pace;
 use crate::signals::{PrefixIndex, Prompt, Signals};
@@ -337,6 +338,13 @@ impl Pool {
             }
             ask.view(|request| self.partition.decide(&Request { now_ms, ..request }))
         })
+    }
+
+    /// The worker is of the partition now, or tells something else of itself.
+    pub(crate) fn joined(&self, worker: &WorkerSpec, runtime: &Handle) {
+        if let Some(index) = &self.index {
+            index.joined(worker, runtime);
+        }
     }
 
     /// The partition's workers changed.

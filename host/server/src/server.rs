@@ -27,7 +27,7 @@ use crate::ops::Metrics;
 use crate::select::{self, SelectionOptions};
 use crate::signals::Signals;
 use crate::upstream::{UpstreamError, Upstreams};
-use crate::{admin, health};
+use crate::{admin, health, scraping};
 
 /// How often the router-policy file and its artifacts are looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -163,7 +163,11 @@ impl Server {
             others.spawn(listener.serve(served(routes), admin_stopped));
             address
         });
-        others.spawn(health::watch(Arc::clone(&fleet), upstreams, timeouts.health_interval));
+        others.spawn(health::watch(Arc::clone(&fleet), Arc::clone(&upstreams), timeouts.health_interval));
+        if !config.metrics.is_empty() {
+            let (fleet, every) = (Arc::clone(&fleet), timeouts.health_interval);
+            others.spawn(scraping::watch(fleet, upstreams, config.metrics, every));
+        }
         Ok(Self { address, admin, selection, fleet, door, stop_doors, stop_admin, doors, others, _watcher: watcher })
     }
 

@@ -6,5 +6,6 @@ mod failing;
 mod keys;
 mod limits;
 mod sessions;
+mod signals;
 mod tls;
 mod world;
