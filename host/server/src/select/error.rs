@@ -78,6 +78,7 @@ impl SelectError {
                 StatusCode::from_u16(error.status(Surface::Selection)).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
             }
             Self::Unreadable { status, .. } => *status,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::NoReplicas(_) => StatusCode::NOT_IMPLEMENTED,
             Self::NoMethod => StatusCode::METHOD_NOT_ALLOWED,
         }
