@@ -12,6 +12,7 @@ use pointsman_routing::RouterError;
 use pointsman_routing::config::{OverrideError, Problem, Problems};
 use pointsman_sandbox::{LoadError, SandboxError, StartError};
 use pointsman_server::ServeError;
+use pointsman_signals::TokenizerError;
 
 use crate::output::printable;
 
@@ -71,6 +72,8 @@ pub(crate) enum CliError {
     Mock(#[from] MockError),
     #[error(transparent)]
     Serve(#[from] ServeError),
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
     #[error("a {option} of {value} is no time that can pass; give a number from 0 on")]
     Duration { option: &'static str, value: f64 },
     #[error("--limit {given} {reason}")]

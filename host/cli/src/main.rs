@@ -13,6 +13,7 @@ mod record;
 mod register;
 mod replay;
 mod select_service;
+mod serve;
 mod source;
 
 use std::ffi::OsString;
@@ -37,6 +38,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Serve(Box<serve::Serve>),
     SelectService(Box<select_service::SelectService>),
     Replay(Box<replay::Replay>),
     /// Builds, lists, inspects and tries out policies.
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
     let cli = parse();
     log_to_stderr();
     let result = match cli.command {
+        Command::Serve(command) => command.run(),
         Command::SelectService(command) => command.run(),
         Command::Replay(command) => command.run(),
         Command::Policy(command) => command.run(),

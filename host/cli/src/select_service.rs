@@ -106,7 +106,9 @@ fn warn_of_other_roles(policies: Option<&PolicyConfig>, overrides: &Overrides) {
     let selection = policies.and_then(|policies| policies.worker_selection.as_ref());
     let selections: Vec<&Roles> = selection
         .into_iter()
-        .flat_map(|selection| std::iter::once(&selection.roles).chain(selection.partitions.iter().map(|rule| &rule.roles)))
+        .flat_map(|selection| {
+            std::iter::once(&selection.roles).chain(selection.partitions.iter().map(|rule| &rule.roles))
+        })
         .collect();
     let named = |role: Role| match role {
         Role::Prefill if overrides.prefill.is_some() => true,

@@ -11,6 +11,7 @@ use pointsman_routing::{
     AdmissionController, AdmissionHost, AdmissionOutcome, AdmissionSetup, DecideError, Decision, HostedClassifier,
     Partition, QueuedRequest, Request, Router, RouterError, Session, Submission, Trigger, WorkerKey, WorkerOverlap,
 };
+use pointsman_signals::{PromptInput, PromptReader};
 use rustc_hash::FxHashMap;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
@@ -177,6 +178,7 @@ pub struct Pool {
     desk: Mutex<Desk>,
     pace: Pace,
     clock: Clock,
+    reader: PromptReader,
     index: Option<Box<dyn PrefixIndex>>,
     observer: Arc<dyn Observer>,
     /// The controller's next deadline has come nearer.
@@ -204,11 +206,13 @@ impl Pool {
             Some(controller) => controller,
             None => AdmissionController::new(Arc::clone(&partition), open(&partition), now_ms),
         };
+        let reader = signals.reader(&partition.key().model, partition.block_size());
         let index = signals.index(partition.key(), partition.block_size());
         let pool = Arc::new(Self {
             desk: Mutex::new(Desk { controller, waiting: FxHashMap::default() }),
             pace: Pace::default(),
             clock,
+            reader,
             index,
             observer,
             sooner: Notify::new(),
@@ -222,6 +226,12 @@ impl Pool {
     #[must_use]
     pub const fn partition(&self) -> &Arc<Partition> {
         &self.partition
+    }
+
+    /// Reads a prompt, with the model's tokenizer where it has one.
+    pub async fn read(&self, input: PromptInput) -> Prompt {
+        let read = self.reader.read(input).await;
+        Prompt { tokens: read.tokens, block_hashes: read.block_hashes }
     }
 
     /// Whether prompts need their blocks: something looks overlaps up.

@@ -7,11 +7,11 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use pointsman_routing::{Partition, PartitionKey, RouterConfig, WorkerKey, WorkerOverlap};
+use pointsman_signals::PromptReader;
 use rustc_hash::FxHashMap;
 
-use crate::signals::{ByteEstimate, PrefixIndex, Prompt, PromptKind, Signals};
+use crate::signals::{PrefixIndex, Signals};
 use crate::sync::locked;
-use serde_json::Value;
 
 /// How long what was routed counts, in milliseconds; Dynamo's 120 s.
 pub const TTL_MS: f64 = 120_000.0;
@@ -28,8 +28,8 @@ pub struct Predicted {
 }
 
 impl Signals for Predicted {
-    fn prompt(&self, model: &str, block_size: u32, kind: PromptKind, body: &Value, blocks: bool) -> Prompt {
-        ByteEstimate.prompt(model, block_size, kind, body, blocks)
+    fn reader(&self, _: &str, block_size: u32) -> PromptReader {
+        PromptReader::new(block_size)
     }
 
     fn index(&self, _: &PartitionKey, _: u32) -> Option<Box<dyn PrefixIndex>> {

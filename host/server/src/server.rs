@@ -197,7 +197,9 @@ impl Server {
 }
 
 /// What answers the requests of a listener with routes of axum's.
-pub(crate) fn served(routes: axum::Router) -> impl Fn(Request<Incoming>, SocketAddr) -> BoxFuture + Clone + Send + Sync + 'static {
+pub(crate) fn served(
+    routes: axum::Router,
+) -> impl Fn(Request<Incoming>, SocketAddr) -> BoxFuture + Clone + Send + Sync + 'static {
     move |request, _| {
         let routes = routes.clone();
         Box::pin(async move {

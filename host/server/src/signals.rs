@@ -1,7 +1,13 @@
 //! What the server asks of prompts: their tokens and KV blocks, and which workers hold a prefix of them.
 
+use std::collections::HashMap;
+use std::path::PathBuf;
+
 use pointsman_routing::{Partition, PartitionKey, WorkerKey, WorkerOverlap};
-use serde_json::Value;
+use pointsman_signals::{PromptReader, TokenizerError};
+
+use crate::config::ModelEntry;
+use crate::predicted::Predicted;
 
 /// A prompt as routing sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,21 +18,10 @@ pub struct Prompt {
     pub block_hashes: Vec<u64>,
 }
 
-/// Where a request's body has its prompt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PromptKind {
-    /// `messages`.
-    Chat,
-    /// `prompt`.
-    Completion,
-    /// `input`.
-    Embedding,
-}
-
 /// Reads prompts, and keeps an index of prefixes for each partition.
 pub trait Signals: Send + Sync {
-    /// The prompt of a request for that model. `blocks` says whether anything reads its blocks.
-    fn prompt(&self, model: &str, block_size: u32, kind: PromptKind, body: &Value, blocks: bool) -> Prompt;
+    /// What reads the prompts of a partition.
+    fn reader(&self, model: &str, block_size: u32) -> PromptReader;
 
     /// The prefix index of a partition; none where no overlaps are known.
     fn index(&self, key: &PartitionKey, block_size: u32) -> Option<Box<dyn PrefixIndex>>;
@@ -44,37 +39,41 @@ pub trait PrefixIndex: Send + Sync {
     fn removed(&self, worker: u64);
 }
 
-/// Four bytes of text a token, no blocks, no overlaps.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ByteEstimate;
+/// Prompts by the tokenizers of their models, and an index of what was routed where.
+#[derive(Clone, Debug)]
+pub struct ModelSignals {
+    tokenizers: HashMap<String, PathBuf>,
+    predicted: Predicted,
+}
 
-/// Bytes of text that count as one token.
-const BYTES_A_TOKEN: usize = 4;
-
-impl Signals for ByteEstimate {
-    fn prompt(&self, _: &str, _: u32, kind: PromptKind, body: &Value, _: bool) -> Prompt {
-        let field = match kind {
-            PromptKind::Chat => "messages",
-            PromptKind::Completion => "prompt",
-            PromptKind::Embedding => "input",
-        };
-        let (bytes, ids) = body.get(field).map_or((0, 0), size);
-        Prompt { tokens: (bytes.div_ceil(BYTES_A_TOKEN) + ids) as u64, block_hashes: Vec::new() }
-    }
-
-    fn index(&self, _: &PartitionKey, _: u32) -> Option<Box<dyn PrefixIndex>> {
-        None
+impl ModelSignals {
+    /// The tokenizers of these models; a model without one gets the byte estimate.
+    ///
+    /// # Errors
+    /// A tokenizer that cannot be read.
+    pub fn new(models: &[ModelEntry], predicted: Predicted) -> Result<Self, TokenizerError> {
+        let mut tokenizers = HashMap::new();
+        for ModelEntry { name, tokenizer } in models {
+            let Some(path) = tokenizer else { continue };
+            // Read here to tell what is wrong, and again for each partition of the model.
+            PromptReader::new(1).with_tokenizer(path)?;
+            tokenizers.insert(name.clone(), path.clone());
+        }
+        Ok(Self { tokenizers, predicted })
     }
 }
 
-/// Bytes of texts and number of token ids.
-fn size(value: &Value) -> (usize, usize) {
-    let sum = |(bytes, ids), (more_bytes, more_ids)| (bytes + more_bytes, ids + more_ids);
-    match value {
-        Value::String(text) => (text.len(), 0),
-        Value::Number(_) => (0, 1),
-        Value::Array(items) => items.iter().map(size).fold((0, 0), sum),
-        Value::Object(fields) => fields.values().map(size).fold((0, 0), sum),
-        Value::Null | Value::Bool(_) => (0, 0),
+impl Signals for ModelSignals {
+    fn reader(&self, model: &str, block_size: u32) -> PromptReader {
+        let reader = self.predicted.reader(model, block_size);
+        let Some(path) = self.tokenizers.get(model) else { return reader };
+        reader.clone().with_tokenizer(path).unwrap_or_else(|error| {
+            tracing::error!(model, %error, "prompts are estimated");
+            reader
+        })
+    }
+
+    fn index(&self, key: &PartitionKey, block_size: u32) -> Option<Box<dyn PrefixIndex>> {
+        self.predicted.index(key, block_size)
     }
 }

@@ -10,9 +10,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use dynamo_kv_router::protocols::{
-    BlockHashOptions, LocalBlockHash, compute_block_hash_for_seq, compute_seq_hash_for_block,
-};
+use dynamo_kv_router::protocols::{BlockHashOptions, compute_block_hash_for_seq, compute_seq_hash_for_block};
 use serde_json::Value;
 use tokenizers::Tokenizer;
 use tokio::sync::Semaphore;
@@ -47,6 +45,17 @@ impl PromptInput {
     #[must_use]
     pub fn tokens(tokens: Vec<u32>) -> Self {
         Self { content: Content::Tokens(tokens), cache_salt: None }
+    }
+
+    /// A chat of these roles and contents, as [`of_chat`](Self::of_chat) has it.
+    #[must_use]
+    pub fn chat<'a>(messages: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let mut text = String::new();
+        for (role, content) in messages {
+            line(&mut text, role);
+            line(&mut text, content);
+        }
+        Self::text(text)
     }
 
     /// The prompt of a chat completion: `tools` as JSON, then each message's role and content, each on a line of its own.
@@ -139,8 +148,6 @@ pub struct Prompt {
     pub tokens: u64,
     /// The hashes of its whole blocks, each of which stands for its block and all blocks before it.
     pub block_hashes: Vec<u64>,
-    /// The hashes of the same blocks, each by itself.
-    pub(crate) local_hashes: Vec<LocalBlockHash>,
 }
 
 /// Why a tokenizer is not read.
@@ -216,9 +223,8 @@ impl PromptReader {
     pub fn read_now(&self, input: &PromptInput) -> Prompt {
         let (tokens, rest) = self.bounded_tokens(input);
         let options = BlockHashOptions { cache_namespace: input.cache_salt.as_deref(), ..BlockHashOptions::default() };
-        let local_hashes = compute_block_hash_for_seq(&tokens, self.block_size, options);
-        let block_hashes = compute_seq_hash_for_block(&local_hashes);
-        Prompt { tokens: (tokens.len() + rest) as u64, block_hashes, local_hashes }
+        let hashes = compute_block_hash_for_seq(&tokens, self.block_size, options);
+        Prompt { tokens: (tokens.len() + rest) as u64, block_hashes: compute_seq_hash_for_block(&hashes) }
     }
 
     /// The prompt's token ids, without a bound.
@@ -288,6 +294,7 @@ mod tests {
             {"role": "user", "content": [{"type": "text", "text": "hello"}]},
         ]});
         assert_eq!(PromptInput::of_chat(&body), PromptInput::text("system\nbe brief\nuser\nhello\n"));
+        assert_eq!(PromptInput::of_chat(&body), PromptInput::chat([("system", "be brief"), ("user", "hello")]));
     }
 
     #[test]

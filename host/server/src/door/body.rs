@@ -37,7 +37,7 @@ impl Body for DoorBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Full(body) => body.is_end_stream(),
-            Self::Relay(_) => false,
+            Self::Relay(relay) => relay.is_over(),
         }
     }
 

@@ -16,11 +16,14 @@ pub(crate) struct ApiError {
     param: Option<&'static str>,
     details: Option<Value>,
     allow: Option<&'static str>,
+    /// Whether it is the operator's own status for overload.
+    overload: bool,
 }
 
 impl ApiError {
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), param: None, details: None, allow: None }
+        let message = message.into();
+        Self { status, code, message, param: None, details: None, allow: None, overload: false }
     }
 
     pub(crate) fn invalid(code: &'static str, message: impl Into<String>) -> Self {
@@ -49,9 +52,8 @@ impl ApiError {
 
     /// The server does as much as it may.
     pub(crate) fn shed(overload: OverloadStatus) -> Self {
-        let status = AdmissionError::AllEligibleWorkersOverloaded.status(Surface::Frontend(overload));
         let message = "the router serves as many requests as it may; try again later";
-        Self::new(status_code(status), "too_many_requests", message)
+        Self { overload: true, ..Self::new(overload_status(overload), "too_many_requests", message) }
     }
 
     pub(crate) fn admission(error: &AdmissionError, overload: OverloadStatus) -> Self {
@@ -64,7 +66,8 @@ impl ApiError {
                 "limit": rejection.limit,
             })
         });
-        Self { details, ..Self::new(status, error.name(), error.public_message()) }
+        let is_overload = status == overload_status(overload);
+        Self { details, overload: is_overload, ..Self::new(status, error.name(), error.public_message()) }
     }
 
     /// The body.
@@ -78,10 +81,10 @@ impl ApiError {
 
     const fn kind(&self) -> &'static str {
         match self.status.as_u16() {
+            _ if self.overload => "overloaded_error",
             401 => "authentication_error",
             403 => "permission_error",
             429 => "rate_limit_error",
-            529 => "overloaded_error",
             400..=499 => "invalid_request_error",
             _ => "server_error",
         }
@@ -89,7 +92,7 @@ impl ApiError {
 
     /// Whether the same request may be served a little later.
     fn passes(&self) -> bool {
-        matches!(self.status.as_u16(), 429 | 503 | 529) || self.code == "too_many_requests" || self.details.is_some()
+        self.overload || matches!(self.status.as_u16(), 429 | 503)
     }
 
     pub(crate) fn response(&self) -> Response<DoorBody> {
@@ -105,6 +108,10 @@ impl ApiError {
         }
         response
     }
+}
+
+fn overload_status(overload: OverloadStatus) -> StatusCode {
+    status_code(AdmissionError::AllEligibleWorkersOverloaded.status(Surface::Frontend(overload)))
 }
 
 fn status_code(status: u16) -> StatusCode {

@@ -19,6 +19,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use pointsman_admission::OverloadStatus;
+use pointsman_signals::PromptInput;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -30,7 +31,6 @@ use proxy::Call;
 
 use crate::config::{DoorLimits, ServerConfig, Timeouts};
 use crate::fleet::Fleet;
-use crate::signals::PromptKind;
 use crate::upstream::Upstreams;
 
 /// A request's place among those that are served at a time; given back when its answer has ended.
@@ -50,6 +50,24 @@ pub(crate) struct Door {
     granted: Vec<String>,
     ids: RequestIds,
     draining: AtomicBool,
+}
+
+/// Where a request's body has its prompt.
+#[derive(Clone, Copy)]
+enum PromptKind {
+    Chat,
+    Completion,
+    Embedding,
+}
+
+impl PromptKind {
+    fn input(self, body: &Value) -> PromptInput {
+        match self {
+            Self::Chat => PromptInput::of_chat(body),
+            Self::Completion => PromptInput::of_completion(body),
+            Self::Embedding => PromptInput::of_embedding(body),
+        }
+    }
 }
 
 /// What a path is.

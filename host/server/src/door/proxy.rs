@@ -20,9 +20,8 @@ use super::error::ApiError;
 use super::headers::{for_worker, for_workers, strip_hop_by_hop};
 use super::relay::{Relay, Watch};
 use super::routing_fields::RoutingFields;
-use super::{Door, Permit};
+use super::{Door, Permit, PromptKind};
 use crate::pool::{Ask, Lease, Pool};
-use crate::signals::PromptKind;
 
 /// Names the worker, the policy and the decision, where the client asks for it.
 const DECISION: &str = "x-pointsman-decision";
@@ -68,7 +67,7 @@ pub(super) async fn serve(door: &Door, call: Call<'_>, permit: Permit) -> Result
     }
     let pool = door.fleet.pool(model, &call.caller.routing_group).ok_or_else(|| ApiError::unknown_model(model))?;
     let mut fields = RoutingFields::read(&call.parts.headers, &call.body)?;
-    let submission = submission(door, &pool, &call, model, &mut fields);
+    let submission = submission(door, &pool, &call, &mut fields).await;
     let prompt_tokens = submission.request.prompt.tokens;
     let headers = for_workers(&call.parts.headers, call.id, fields.names_worker);
 
@@ -102,9 +101,8 @@ pub(super) async fn serve(door: &Door, call: Call<'_>, permit: Permit) -> Result
     }
 }
 
-fn submission(door: &Door, pool: &Pool, call: &Call<'_>, model: &str, fields: &mut RoutingFields) -> Submission<Ask> {
-    let block_size = pool.partition().block_size();
-    let prompt = door.fleet.signals().prompt(model, block_size, call.kind, &call.body, pool.wants_blocks());
+async fn submission(door: &Door, pool: &Pool, call: &Call<'_>, fields: &mut RoutingFields) -> Submission<Ask> {
+    let prompt = pool.read(call.kind.input(&call.body)).await;
     let mut ask = Ask::new(prompt);
     fields.fill(&mut ask);
     ask.headers = door.granted.iter().filter_map(|name| granted(name, &call.parts.headers)).collect();

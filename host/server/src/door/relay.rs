@@ -13,6 +13,9 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::Permit;
 use crate::pool::Lease;
 
+/// What a stream of OpenAI's ends with.
+const LAST_EVENT: &[u8] = b"data: [DONE]";
+
 /// An answer broke off, and its client is told by a connection that ends.
 #[derive(Debug, thiserror::Error)]
 #[error("the worker's answer broke off: {0}")]
@@ -114,7 +117,13 @@ impl Relay {
         permit: Permit,
     ) -> Self {
         let idle = Box::pin(sleep(longest_idle));
-        Self { worker, first, watch, streams, insert, idle, longest_idle, _permit: permit, done: false }
+        let mut relay =
+            Self { worker, first, watch, streams, insert, idle, longest_idle, _permit: permit, done: false };
+        if relay.is_over() {
+            // An empty body is never polled.
+            relay.end();
+        }
+        relay
     }
 
     pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
@@ -132,11 +141,7 @@ impl Relay {
             }
             Poll::Ready(Some(Err(error))) => self.break_off("worker_failed", &error.to_string()),
             Poll::Ready(None) => {
-                self.done = true;
-                if let Some(Watch { lease, total_tokens, prompt_tokens, events, .. }) = self.watch.take() {
-                    let counted = || u32::try_from(prompt_tokens + events.count).ok().filter(|_| events.count > 0);
-                    lease.complete(total_tokens.or_else(counted));
-                }
+                self.end();
                 Poll::Ready(None)
             }
             Poll::Pending => match self.idle.as_mut().poll(cx) {
@@ -150,6 +155,10 @@ impl Relay {
         let Some(piece) = frame.data_ref() else { return frame };
         if let Some(watch) = &mut self.watch {
             watch.see(piece, self.streams);
+            // The client may ask again as soon as it has read this; a body of a known length is not polled past it.
+            if self.worker.is_end_stream() || (self.streams && piece.trim_ascii_end().ends_with(LAST_EVENT)) {
+                self.complete();
+            }
         }
         let Some(place) = self.insert.as_ref().and_then(|_| piece.iter().position(|byte| *byte == b'{')) else {
             return frame;
@@ -159,9 +168,31 @@ impl Relay {
         Frame::data([head, fields.as_bytes(), b",", tail].concat().into())
     }
 
+    /// Whether nothing more will come.
+    pub(crate) fn is_over(&self) -> bool {
+        self.done || (self.first.is_none() && self.worker.is_end_stream())
+    }
+
+    /// The request is served.
+    fn complete(&mut self) {
+        if let Some(Watch { lease, total_tokens, prompt_tokens, events, .. }) = self.watch.take() {
+            let counted = || u32::try_from(prompt_tokens + events.count).ok().filter(|_| events.count > 0);
+            lease.complete(total_tokens.or_else(counted));
+        }
+    }
+
+    fn end(&mut self) {
+        self.done = true;
+        self.complete();
+    }
+
     /// The worker failed after the first byte: a stream of events ends with one that says so, anything else is cut off.
     fn break_off(&mut self, code: &'static str, reason: &str) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         self.done = true;
+        if self.streams && self.watch.is_none() {
+            // Its last event has gone out.
+            return Poll::Ready(None);
+        }
         let between = self.watch.as_ref().is_none_or(|watch| !watch.events.begun);
         if let Some(watch) = self.watch.take() {
             tracing::warn!(worker = %watch.lease.decision().worker, reason, "the worker's answer broke off");

@@ -100,7 +100,8 @@ fn matches(expected: &Value, found: &Value) -> bool {
         (Value::String(number), _) if number == "#" => found.is_number(),
         (Value::String(text), _) if text == "$" => found.is_string(),
         (Value::Array(expected), Value::Array(found)) => {
-            expected.len() == found.len() && expected.iter().zip(found).all(|(expected, found)| matches(expected, found))
+            expected.len() == found.len()
+                && expected.iter().zip(found).all(|(expected, found)| matches(expected, found))
         }
         (Value::Object(expected), Value::Object(found)) => {
             expected.len() == found.len()

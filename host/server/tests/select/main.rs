@@ -64,7 +64,8 @@ async fn replicas_are_refused_with_a_sentence() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_takes_no_secrets_of_the_routers() {
     let service = Service::start("", SelectionOptions::default()).await;
-    let asked = with(worker(1), json!({"api_key_file": "/etc/passwd", "labels": {"a": 1.0}, "forward_authorization": true}));
+    let asked =
+        with(worker(1), json!({"api_key_file": "/etc/passwd", "labels": {"a": 1.0}, "forward_authorization": true}));
     assert_eq!(service.post("/workers", &asked).await.0, 201);
     let added = service.fleet.worker(1).unwrap();
     assert_eq!((&added.spec.upstream, added.spec.labels.len()), (&Default::default(), 0));

@@ -10,11 +10,11 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use pointsman_routing::config::{Overrides, PolicyConfig};
 use pointsman_server::config::ServerConfig;
-use pointsman_server::{Clock, policies};
 use pointsman_server::fleet::Fleet;
 use pointsman_server::observe::NoObserver;
 use pointsman_server::predicted::{Predicted, TTL_MS};
 use pointsman_server::select::{SelectionOptions, routes};
+use pointsman_server::{Clock, policies};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -33,7 +33,8 @@ impl Service {
     pub async fn start(policy: &str, options: SelectionOptions) -> Self {
         let parse = |text| PolicyConfig::parse("policy.yaml", ".".as_ref(), text).unwrap();
         let config = (!policy.is_empty()).then(|| parse(policy));
-        let router = policies::router(&ServerConfig::default(), config, Overrides::default(), |sandbox| sandbox).unwrap();
+        let router =
+            policies::router(&ServerConfig::default(), config, Overrides::default(), |sandbox| sandbox).unwrap();
         let router = Arc::new(router);
         let signals = Arc::new(Predicted { router_config: router.router_config(), ttl_ms: TTL_MS });
         let fleet = Arc::new(Fleet::new(router, signals, Arc::new(NoObserver), Clock::start(), Handle::current()));
@@ -94,6 +95,7 @@ impl Service {
         let idle = |row: &Value| {
             ["potential_prefill_tokens", "potential_decode_blocks", "active_requests"].iter().all(|load| row[load] == 0)
         };
-        self.until(|loads| loads["pending_count"] == json!(0) && loads["loads"].as_array().unwrap().iter().all(idle)).await;
+        self.until(|loads| loads["pending_count"] == json!(0) && loads["loads"].as_array().unwrap().iter().all(idle))
+            .await;
     }
 }

@@ -1,0 +1,148 @@
+//! `pointsman serve`: the front door, in front of the workers of a server file or of two simulated engines.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pointsman_admission::{AffinityMode, MAX_SESSION_TTL_SECS, OverloadStatus};
+use pointsman_mock::{MockConfig, MockEngine};
+use pointsman_routing::config::{Overrides, PolicyConfig, SessionAffinitySettings};
+use pointsman_server::config::ServerConfig;
+use pointsman_server::fleet::WorkerSpec;
+use pointsman_server::predicted::{Predicted, TTL_MS};
+use pointsman_server::select::SelectionOptions;
+use pointsman_server::signals::ModelSignals;
+use pointsman_server::{Server, Setup, policies};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::compile::Compile;
+use crate::error::CliError;
+
+const OVERLOAD_VARIABLE: &str = "DYN_HTTP_OVERLOAD_STATUS_CODE";
+const EXPIRY_VARIABLE: &str = "DYN_ROUTER_ACTIVE_REQUEST_EXPIRY_SECS";
+
+/// Routes OpenAI requests to inference engines by policies; with no --config, to two simulated engines of its own.
+#[derive(clap::Args)]
+pub(crate) struct Serve {
+    /// The server file, YAML: listeners, keys, workers, limits.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The router-policy file, YAML; read again when it or an artifact of it changes.
+    #[arg(long, value_name = "FILE", env = "DYN_ROUTER_POLICY_CONFIG")]
+    router_policy_config: Option<PathBuf>,
+    /// Where the front door listens, in place of the server file's `listen`.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// How strictly a session keeps its worker, in place of the router-policy file's.
+    #[arg(long, value_name = "MODE", env = "DYN_ROUTER_SESSION_AFFINITY_MODE", requires = "ttl", value_parser = mode)]
+    router_session_affinity_mode: Option<AffinityMode>,
+    /// Seconds that an idle session keeps its worker; sessions keep none unless this or the router-policy file says so.
+    #[arg(
+        id = "ttl",
+        long = "router-session-affinity-ttl-secs",
+        value_name = "SECONDS",
+        env = "DYN_ROUTER_SESSION_AFFINITY_TTL_SECS",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SESSION_TTL_SECS))
+    )]
+    router_session_affinity_ttl_secs: Option<u32>,
+    #[command(flatten)]
+    compile: Compile,
+}
+
+fn mode(text: &str) -> Result<AffinityMode, &'static str> {
+    match text {
+        "hard" => Ok(AffinityMode::Hard),
+        "soft" => Ok(AffinityMode::Soft),
+        _ => Err("a mode is hard or soft"),
+    }
+}
+
+impl Serve {
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let mut config = match &self.config {
+                Some(path) => ServerConfig::load(path)?,
+                None => ServerConfig { listen: (Ipv4Addr::LOCALHOST, 0).into(), ..ServerConfig::default() },
+            };
+            // They live as long as the server.
+            let engines = if self.config.is_none() { simulated(&mut config).await? } else { Vec::new() };
+            config.listen = self.listen.unwrap_or(config.listen);
+            let server = Server::start(self.setup(config)?).await?;
+            announce(&server, !engines.is_empty())?;
+            let mut terminate = signal(SignalKind::terminate())?;
+            tokio::select! {
+                interrupted = tokio::signal::ctrl_c() => interrupted?,
+                _ = terminate.recv() => {}
+            }
+            tokio::select! {
+                () = server.drain() => {}
+                // Whoever asks twice does not want to wait.
+                interrupted = tokio::signal::ctrl_c() => interrupted?,
+                _ = terminate.recv() => {}
+            }
+            Ok(())
+        })
+    }
+
+    fn setup(self, config: ServerConfig) -> Result<Setup, CliError> {
+        let mut policies = self.router_policy_config.as_deref().map(PolicyConfig::load).transpose()?;
+        if let Some(ttl_secs) = self.router_session_affinity_ttl_secs {
+            let mode = self.router_session_affinity_mode.unwrap_or(AffinityMode::Hard);
+            policies.get_or_insert_default().session_affinity = Some(SessionAffinitySettings { mode, ttl_secs });
+        }
+        let overrides = Overrides::from_env(|name| std::env::var_os(name))?;
+        let router = policies::router(&config, policies, overrides, |sandbox| self.compile.config(sandbox))?;
+        let predicted = Predicted { router_config: router.router_config(), ttl_ms: TTL_MS };
+        let signals = ModelSignals::new(&config.models, predicted)?;
+        let variable = |name| std::env::var(name).unwrap_or_default();
+        Ok(Setup {
+            policy_file: self.router_policy_config,
+            overload: OverloadStatus::parse(&variable(OVERLOAD_VARIABLE)),
+            selection: SelectionOptions::default().with_expiry_text(&variable(EXPIRY_VARIABLE)),
+            ..Setup::new(config, Arc::new(router), Arc::new(signals))
+        })
+    }
+}
+
+/// Two simulated engines, as workers of the server.
+async fn simulated(config: &mut ServerConfig) -> Result<Vec<MockEngine>, CliError> {
+    let mut engines = Vec::new();
+    for worker in 1..=2 {
+        let mock = MockConfig { name: format!("mock-{worker}"), ..MockConfig::default() };
+        let mut spec = WorkerSpec::new(worker);
+        spec.model_name = mock.model.clone();
+        spec.block_size = Some(mock.block_size);
+        spec.total_kv_blocks = Some(mock.total_kv_blocks);
+        spec.max_num_batched_tokens = Some(mock.max_num_batched_tokens.into());
+        spec.upstream.health_path = Some("/health".to_owned());
+        let engine = MockEngine::start(mock).await?;
+        spec.endpoint = Some(engine.url());
+        config.workers.push(spec);
+        engines.push(engine);
+    }
+    Ok(engines)
+}
+
+fn announce(server: &Server, simulated: bool) -> Result<(), CliError> {
+    let mut stdout = std::io::stdout().lock();
+    let url = format!("http://{}", server.address());
+    writeln!(stdout, "listening on {url}")?;
+    if let Some(address) = server.admin_address() {
+        writeln!(stdout, "operators at http://{address}")?;
+    }
+    if let Some(address) = server.selection_address() {
+        writeln!(stdout, "selection service at http://{address}")?;
+    }
+    if simulated {
+        let model = MockConfig::default().model;
+        let body = format!(
+            "{{\"model\": \"{model}\", \"stream\": true, \"messages\": [{{\"role\": \"user\", \"content\": \"hello\"}}]}}"
+        );
+        writeln!(stdout, "two simulated engines serve the model `{model}`; try\n")?;
+        writeln!(stdout, "curl -N {url}/v1/chat/completions -H 'content-type: application/json' -d '{body}'")?;
+    }
+    stdout.flush()?;
+    Ok(())
+}

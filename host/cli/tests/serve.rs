@@ -1,0 +1,246 @@
+//! `pointsman serve` as a process: what it prints, policies that change and fail while it serves, and how it stops.
+
+mod common;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use common::{pointsman, root, run, stdout, tmp};
+
+/// A running command that listens; it ends with the test.
+struct Process {
+    child: Child,
+    /// What it printed, up to the line that was waited for.
+    printed: String,
+}
+
+impl Process {
+    /// Starts a command and reads what it prints until a line contains `last`.
+    fn start(arguments: &[&str], last: &str) -> Self {
+        let mut child = pointsman().args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut printed = String::new();
+        while !printed.lines().last().is_some_and(|line| line.contains(last)) {
+            let line = lines.next().unwrap_or_else(|| panic!("it ended after {printed:?}")).unwrap();
+            writeln!(printed, "{line}").unwrap();
+        }
+        Self { child, printed }
+    }
+
+    /// Where it listens, as HOST:PORT.
+    fn address(&self) -> &str {
+        let line = self.printed.lines().find_map(|line| line.strip_prefix("listening on http://"));
+        line.unwrap_or_else(|| panic!("{}", self.printed))
+    }
+
+    fn terminate(&self) {
+        assert!(Command::new("kill").arg(self.child.id().to_string()).status().unwrap().success());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An engine as a process of its own.
+fn engine(speedup: &str) -> Process {
+    Process::start(&["mock-worker", "--speedup-ratio", speedup], "listening on")
+}
+
+/// A server in front of engines, with a router-policy file in `folder`.
+fn server(folder: &Path, engines: &[&Process], policies: &str) -> Process {
+    let mut text = "listen: 127.0.0.1:0\nworkers:\n".to_owned();
+    for (worker, engine) in (1..).zip(engines) {
+        let url = engine.address();
+        writeln!(text, "  - {{worker_id: {worker}, model_name: mock, endpoint: 'http://{url}', block_size: 16}}")
+            .unwrap();
+    }
+    let (config, policy) = (folder.join("server.yaml"), folder.join("policy.yaml"));
+    fs::write(&config, text).unwrap();
+    fs::write(&policy, policies).unwrap();
+    let (config, policy) = (config.display().to_string(), policy.display().to_string());
+    Process::start(&["serve", "--config", &config, "--router-policy-config", &policy], "listening on")
+}
+
+/// A chat's answer as it comes, header included.
+fn chat(address: &str, text: &str, max_tokens: u32, stream: bool) -> TcpStream {
+    let body = format!(
+        r#"{{"model": "mock", "max_tokens": {max_tokens}, "stream": {stream}, "messages": [{{"role": "user", "content": "{text}"}}]}}"#
+    );
+    let mut connection = TcpStream::connect(address).unwrap();
+    connection.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    write!(
+        connection,
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\nconnection: close\r\n\
+         x-pointsman-explain: true\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    connection
+}
+
+fn whole(mut connection: TcpStream) -> String {
+    let mut text = String::new();
+    connection.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// A field of the header that explains the routing.
+fn explained(answer: &str, field: &str) -> String {
+    let line = answer.lines().find_map(|line| line.strip_prefix("x-pointsman-decision: "));
+    let line = line.unwrap_or_else(|| panic!("{answer}"));
+    let fields = line.split("; ").filter_map(|part| part.split_once('='));
+    fields.filter(|(name, _)| *name == field).map(|(_, value)| value.to_owned()).next().unwrap()
+}
+
+fn built_in(name: &str) -> &'static [u8] {
+    pointsman_policies::get(name).unwrap().component
+}
+
+#[test]
+fn without_a_config_the_printed_curl_line_works() {
+    let server = Process::start(&["serve"], "curl");
+    let line = server.printed.lines().last().unwrap();
+    let answered = Command::new("sh").arg("-c").arg(format!("{line} --silent --show-error --fail")).output().unwrap();
+    let text = String::from_utf8_lossy(&answered.stdout);
+    assert!(answered.status.success(), "{line}: {}", String::from_utf8_lossy(&answered.stderr));
+    assert!(text.contains("chat.completion.chunk") && text.trim_end().ends_with("data: [DONE]"), "{text}");
+}
+
+#[test]
+fn a_users_policy_is_swapped_while_a_stream_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mine.wasm");
+    fs::write(&file, built_in("least-loaded")).unwrap();
+    let policies = "components: [{type: mine, path: mine.wasm}]\n\
+                    worker_selection: {aggregated: m, instances: [{name: m, type: mine}]}\n";
+    let engines = [engine("4"), engine("4")];
+    let server = server(folder.path(), &[&engines[0], &engines[1]], policies);
+
+    let mut open = chat(server.address(), "first", 2_000, true);
+    let mut begun = [0; 2_048];
+    let read = open.read(&mut begun).unwrap();
+    let before = explained(&String::from_utf8_lossy(&begun[..read]), "digest");
+    // As a deployment does it: at once.
+    let next = folder.path().join("next.wasm");
+    fs::write(&next, built_in("random")).unwrap();
+    fs::rename(&next, &file).unwrap();
+    let mut after = before.clone();
+    for _ in 0..600 {
+        let answer = whole(chat(server.address(), "again", 1, false));
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        after = explained(&answer, "digest");
+        if after != before {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_ne!(after, before, "the new file decides");
+    fs::write(&file, b"no component").unwrap();
+    std::thread::sleep(Duration::from_millis(1_500));
+    let answer = whole(chat(server.address(), "again", 1, false));
+    assert_eq!(explained(&answer, "digest"), after, "what is not sound changes nothing");
+    // The stream that began under the first policy goes on: engines are slow, so there is more to come.
+    let more = open.read(&mut begun).unwrap();
+    assert!(more > 0, "the stream was cut off");
+}
+
+#[test]
+fn a_trapping_policy_fails_no_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let fixture = root().join("host/cli/tests/fixtures/misbehaving");
+    let built = folder.path().join("misbehaving.wasm");
+    let (fixture, file) = (fixture.display().to_string(), built.display().to_string());
+    stdout(&run(["policy", "build", &fixture, "-o", &file]));
+    let policies = "components: [{type: bad, path: misbehaving.wasm}]\n\
+                    worker_selection: {aggregated: b, instances: [{name: b, type: bad, parameters: {mode: trap}}]}\n";
+    let engines = [engine("1000"), engine("1000")];
+    let server = server(folder.path(), &[&engines[0], &engines[1]], policies);
+    let address = server.address();
+    let outcomes: Vec<String> = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..4)
+            .map(|client| {
+                scope.spawn(move || {
+                    let ask = |request| whole(chat(address, &format!("{client} {request}"), 2, request % 2 == 0));
+                    (0..50).map(ask).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    });
+    for answer in &outcomes {
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("choices"), "{answer}");
+    }
+    let faults = outcomes.iter().filter(|answer| explained(answer, "fallback") == "true").count();
+    assert!((1..outcomes.len()).contains(&faults), "{faults} of {}", outcomes.len());
+}
+
+#[test]
+fn a_signal_to_stop_lets_what_runs_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = engine("4");
+    let mut server = server(folder.path(), &[&engine], "session_affinity: {ttl_secs: 60}\n");
+    let mut open = chat(server.address(), "first", 40, true);
+    let mut first = [0; 64];
+    open.read_exact(&mut first).unwrap();
+    server.terminate();
+    let rest = whole(open);
+    assert!(rest.contains("data: [DONE]"), "{rest}");
+    assert!(server.child.wait().unwrap().success());
+}
+
+#[test]
+fn a_wrong_file_is_told_in_sentences() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("server.yaml");
+    fs::write(&config, "listen: nowhere\nretries: 99\n").unwrap();
+    let output = run(["serve", "--config", &config.display().to_string()]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), text.lines().count()), (Some(1), 2), "{text}");
+    assert!(text.lines().all(|line| line.starts_with("error: ") && line.contains("server.yaml:")), "{text}");
+}
+
+/// The real `openai` client; without a registry to install it from, nothing is shown.
+#[test]
+fn openais_own_client_is_served() {
+    let venv = tmp().join("openai-3.51.0");
+    let python = venv.join("bin/python");
+    let ready = venv.join("ready");
+    if !ready.exists() {
+        let made = Command::new("python3").args(["-m", "venv"]).arg(&venv).status();
+        let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "openai==3.51.0"];
+        let installed =
+            made.is_ok_and(|made| made.success()) && Command::new(&python).args(install).status().unwrap().success();
+        if !installed {
+            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "the client must be installed here");
+            eprintln!("skipped: there is no registry to install the client openai 3.51.0 from");
+            return;
+        }
+        fs::write(&ready, "").unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let engines = [engine("20"), engine("20")];
+    let policies = "session_affinity: {mode: soft, ttl_secs: 60}\n\
+                    worker_selection:\n  aggregated: d\n  instances:\n    - {name: d, type: dynamo-default-cost-fn}\n    \
+                    - {name: s, type: soft-pin-repin, parameters: {max_active_requests: 0}}\n";
+    let script = root().join("host/cli/tests/openai_client.py");
+    let both = |policies: &str, part: &str| {
+        let server = server(folder.path(), &[&engines[0], &engines[1]], policies);
+        let url = format!("http://{}/v1", server.address());
+        let output = Command::new(&python).arg(&script).arg(&url).arg(part).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{part}: {}", String::from_utf8_lossy(&text));
+    };
+    both(policies, "answers");
+    both(policies, "prefix");
+    both(&policies.replace("aggregated: d\n", "aggregated: s\n"), "walk");
+    both("worker_selection: {aggregated: l, instances: [{name: l, type: least-loaded}]}\n", "load");
+}

@@ -1,0 +1,205 @@
+//! KV events of an engine, as vLLM and SGLang publish them over ZMQ, brought into an index.
+//!
+//! Messages are numbered. After a gap, after a message that cannot be read, and after an engine has started anew, which
+//! all show in the numbers, what that engine holds is not known: its part of the index is cleared, and grows again with what
+//! it stores from then on.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dynamo_kv_router::protocols::WorkerWithDpRank;
+use dynamo_kv_router::zmq_wire::{RawKvEvent, ZmqEventNormalizer, decode_event_batch};
+use pointsman_admission::WorkerKey;
+use tokio::task::JoinHandle;
+use zeromq::{Endpoint, Socket, SocketRecv, SubSocket, ZmqMessage};
+
+use crate::index::PrefixIndex;
+
+/// The first and the longest pause before another attempt to connect.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// Where one rank's engine publishes its events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KvEventSource {
+    /// The row that the events are about, unless a batch names another rank of the worker.
+    pub key: WorkerKey,
+    /// The ZMQ endpoint, such as `tcp://10.0.0.7:5557`.
+    pub endpoint: String,
+    /// The topic; empty for every one.
+    pub topic: String,
+    /// Tokens of a KV block, as the index counts them.
+    pub block_size: u32,
+}
+
+/// An endpoint that is none.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the KV events of {key} cannot be read from `{endpoint}`: {message}; give an endpoint such as tcp://10.0.0.7:5557"
+)]
+pub struct EndpointError {
+    key: WorkerKey,
+    endpoint: String,
+    message: String,
+}
+
+/// What came from one source so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KvEventStats {
+    /// Batches that were read.
+    pub batches: u64,
+    /// Events that were brought into the index.
+    pub applied: u64,
+    /// Events that were left out: of caches that prefixes do not live in, of another block size, beyond the index's bound,
+    /// or that stand on a block which is not known.
+    pub ignored: u64,
+    /// Gaps in the numbers, each of which cleared the engine's part of the index.
+    pub gaps: u64,
+    /// Messages that could not be read, with the same consequence.
+    pub malformed: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    batches: AtomicU64,
+    applied: AtomicU64,
+    ignored: AtomicU64,
+    gaps: AtomicU64,
+    malformed: AtomicU64,
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A subscription to one source. It connects, and connects again, until it is dropped.
+#[derive(Debug)]
+pub struct KvEventStream {
+    task: JoinHandle<()>,
+    counters: Arc<Counters>,
+}
+
+impl KvEventStream {
+    /// Subscribes on the current tokio runtime. From now on nothing is predicted of the worker.
+    ///
+    /// # Errors
+    /// An endpoint that is none.
+    pub fn start(index: Arc<PrefixIndex>, source: KvEventSource) -> Result<Self, EndpointError> {
+        if let Err(error) = source.endpoint.parse::<Endpoint>() {
+            let KvEventSource { key, endpoint, .. } = source;
+            return Err(EndpointError { key, endpoint, message: error.to_string() });
+        }
+        index.publishes(source.key.worker);
+        let counters = Arc::new(Counters::default());
+        let receiver = Receiver::new(index, source, Arc::clone(&counters));
+        Ok(Self { task: tokio::spawn(receiver.run()), counters })
+    }
+
+    /// What came so far.
+    #[must_use]
+    pub fn stats(&self) -> KvEventStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Counters { batches, applied, ignored, gaps, malformed } = &*self.counters;
+        KvEventStats {
+            batches: get(batches),
+            applied: get(applied),
+            ignored: get(ignored),
+            gaps: get(gaps),
+            malformed: get(malformed),
+        }
+    }
+}
+
+impl Drop for KvEventStream {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Receiver {
+    index: Arc<PrefixIndex>,
+    source: KvEventSource,
+    counters: Arc<Counters>,
+    normalizer: ZmqEventNormalizer,
+    /// The number that the next message has if none is lost.
+    expected: Option<u64>,
+    /// Ranks that events came of.
+    ranks: BTreeSet<u32>,
+}
+
+impl Receiver {
+    fn new(index: Arc<PrefixIndex>, source: KvEventSource, counters: Arc<Counters>) -> Self {
+        let normalizer = ZmqEventNormalizer::new(source.block_size);
+        Self { index, source, counters, normalizer, expected: None, ranks: BTreeSet::new() }
+    }
+
+    async fn run(mut self) {
+        let mut pause = PAUSES.0;
+        loop {
+            match self.connect().await {
+                Ok(mut socket) => {
+                    pause = PAUSES.0;
+                    // The socket connects again by itself; it ends where it cannot.
+                    while let Ok(message) = socket.recv().await {
+                        self.take(&message);
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(endpoint = self.source.endpoint, %error, "no connection for KV events yet");
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+
+    async fn connect(&self) -> Result<SubSocket, zeromq::ZmqError> {
+        let mut socket = SubSocket::new();
+        socket.subscribe(&self.source.topic).await?;
+        socket.connect(&self.source.endpoint).await?;
+        Ok(socket)
+    }
+
+    /// Takes a message of topic, number and batch.
+    fn take(&mut self, message: &ZmqMessage) {
+        let number = message.get(1).and_then(|number| Some(u64::from_be_bytes(number.as_ref().try_into().ok()?)));
+        let batch = message.get(2).map(|payload| decode_event_batch(payload));
+        let (Some(number), Some(Ok(batch))) = (number, batch) else {
+            count(&self.counters.malformed);
+            tracing::warn!(worker = %self.source.key, "a batch of KV events cannot be read; what the engine holds is forgotten");
+            self.forget();
+            self.expected = number.map(|number| number.wrapping_add(1));
+            return;
+        };
+        if self.expected.is_some_and(|expected| expected != number) {
+            count(&self.counters.gaps);
+            tracing::info!(worker = %self.source.key, number, "KV events were lost; what the engine holds is forgotten");
+            self.forget();
+        }
+        self.expected = Some(number.wrapping_add(1));
+        count(&self.counters.batches);
+        let rank = batch.data_parallel_rank.and_then(|rank| u32::try_from(rank).ok()).unwrap_or(self.source.key.rank);
+        self.ranks.insert(rank);
+        let row = WorkerWithDpRank::new(self.source.key.worker, rank);
+        for event in batch.events {
+            let applied = self.apply(event, number, row);
+            count(if applied { &self.counters.applied } else { &self.counters.ignored });
+        }
+    }
+
+    fn apply(&mut self, event: RawKvEvent, number: u64, row: WorkerWithDpRank) -> bool {
+        if event.block_size().is_some_and(|size| size != self.source.block_size as usize) {
+            return false;
+        }
+        let placed = self.normalizer.normalize(event, number, row);
+        placed.and_then(|placed| placed.into_router_event()).is_some_and(|event| self.index.apply(event))
+    }
+
+    fn forget(&mut self) {
+        self.normalizer = ZmqEventNormalizer::new(self.source.block_size);
+        for rank in std::mem::take(&mut self.ranks) {
+            self.index.clear(WorkerKey::new(self.source.key.worker, rank));
+        }
+    }
+}
