@@ -41,6 +41,8 @@ pub(super) enum SelectError {
     /// The body, the path or the query is not what it should be.
     #[error("{message}")]
     Unreadable { status: StatusCode, message: String },
+    #[error("the body is above 8 MiB; send hashes of its blocks in place of tokens")]
+    TooLarge,
     #[error(
         "{0} is not served here: each replica books by itself; ask a single one, or share sessions by a load balancer"
     )]
