@@ -209,6 +209,7 @@ impl Pool {
         };
         let reader = signals.reader(&partition.key().model, partition.block_size());
         let index = signals.index(partition.key(), partition.block_size());
+        partition.set_taps(observer.taps(&partition));
         let pool = Arc::new(Self {
             desk: Mutex::new(Desk { controller, waiting: FxHashMap::default() }),
             pace: Pace::default(),
@@ -456,6 +457,7 @@ impl Desk {
             match outcome {
                 AdmissionOutcome::Dispatched { id, decision, queued_ms, .. } => {
                     // Nobody waits where the request is about to be cancelled, which frees it.
+                    pool.observer.dispatched(&pool.partition, queued_ms);
                     if let Some(sender) = self.waiting.remove(&id) {
                         let _ = sender.send(Ok(Dispatched { decision, queued_ms }));
                     }
@@ -606,6 +608,7 @@ impl Lease {
         pool.with_desk(|desk, _| {
             let partition = &pool.partition;
             desk.controller.retry(id, |ask| ask.exclude(decision.worker.worker, partition))?;
+            pool.observer.retried(partition);
             desk.waiting.insert(id, sender);
             Ok::<_, AdmissionError>(())
         })?;
