@@ -59,8 +59,7 @@ async fn every_case_is_answered_alike() {
     for case in cases::all() {
         let default = policy_file("dynamo-default-cost-fn", &json!({}));
         let yaml = case["policy"].as_str().unwrap_or(&default);
-        let [mut dynamos, mut ours] =
-            [command(folder.path(), 8_092, yaml), ours(&binary, folder.path(), 8_093, yaml)];
+        let [mut dynamos, mut ours] = [command(folder.path(), 8_092, yaml), ours(&binary, folder.path(), 8_093, yaml)];
         if let Some(seconds) = case["session_affinity_ttl_secs"].as_u64() {
             dynamos.args(["--router-session-affinity-ttl-secs", &seconds.to_string()]);
             ours.args(["--session-affinity-ttl-secs", &seconds.to_string()]);
@@ -263,7 +262,9 @@ async fn compare(test: &str, policy: &str, parameters: Value, best: Best) {
     for id in running {
         pair.same_status("DELETE", &format!("/reservations/{id}"), None).await;
     }
-    pair.agree("/potential_loads", &json!({"model_name": "m", "token_ids": [1]})).await;
+    let (nothing, _) = prompt(&mut rng, REQUESTS);
+    let states = pair.states(&nothing, None).await;
+    assert!(states.iter().all(|state| state.active_requests == 0), "{states:?}");
 }
 
 /// Requests go on: their prefills end, their answers grow, and they end.

@@ -41,6 +41,8 @@ pub(super) enum SelectError {
     /// The body, the path or the query is not what it should be.
     #[error("{message}")]
     Unreadable { status: StatusCode, message: String },
+    #[error("the body is above 8 MiB; send hashes of its blocks in place of tokens")]
+    TooLarge,
     #[error(
         "{0} is not served here: each replica books by itself; ask a single one, or share sessions by a load balancer"
     )]
@@ -78,6 +80,7 @@ impl SelectError {
                 StatusCode::from_u16(error.status(Surface::Selection)).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
             }
             Self::Unreadable { status, .. } => *status,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::NoReplicas(_) => StatusCode::NOT_IMPLEMENTED,
             Self::NoMethod => StatusCode::METHOD_NOT_ALLOWED,
         }

@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, patch, post};
 use axum::{Json, Router};
+use http_body::Body as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
@@ -59,6 +60,10 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = SelectError;
 
     async fn from_request(request: Request, state: &S) -> Answer<Self> {
+        // One that says how long it is need not be read.
+        if request.body().size_hint().lower() > BODY_BYTES as u64 {
+            return Err(SelectError::TooLarge);
+        }
         Ok(Self(Json::from_request(request, state).await?.0))
     }
 }

@@ -4,6 +4,7 @@
 mod cases;
 mod service;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use pointsman_server::select::{PendingLimits, SelectionOptions};
@@ -186,4 +187,31 @@ async fn many_clients_at_once_leave_nothing_behind() {
     tokio::join!(client(0), client(1), client(2), client(3), client(4), client(5), client(6), client(7));
     service.until_idle().await;
     assert!(started.elapsed() < Duration::from_secs(60));
+}
+
+/// The calls that the page lists: method and path.
+fn documented() -> BTreeSet<String> {
+    let page = include_str!("../../../../docs/operations.md");
+    let section = page.split("\n## ").find(|section| section.starts_with("The selection service\n")).unwrap();
+    let calls = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`').map(|(call, _)| call));
+    calls.filter(|call| call.contains(" /")).map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_lists_the_calls_that_there_are_and_no_others() {
+    let service = Service::start("", SelectionOptions::default()).await;
+    let (methods, mut served) = (["GET", "POST", "PATCH", "DELETE"], BTreeSet::new());
+    let documented = documented();
+    let paths: BTreeSet<&str> = documented.iter().map(|call| call.split_once(' ').unwrap().1).collect();
+    assert_eq!(paths.len(), 17, "{paths:?}");
+    for path in paths {
+        for method in methods {
+            let (status, answer) = service.call(method, &path.replace("{id}", "7"), Some(&json!({}))).await;
+            let no_such = status == 405 || answer["error"].as_str().is_some_and(|error| error.contains("no such path"));
+            if !no_such {
+                served.insert(format!("{method} {path}"));
+            }
+        }
+    }
+    assert_eq!(served, documented);
 }
