@@ -73,6 +73,10 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Serve(#[from] ServeError),
     #[error(transparent)]
+    Traces(#[from] pointsman_server::ops::trace::TraceError),
+    #[error("the decision log {path} cannot be written: {source}; give a path in a folder that you may write to")]
+    DecisionLog { path: String, source: std::io::Error },
+    #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
     #[error("a {option} of {value} is no time that can pass; give a number from 0 on")]
     Duration { option: &'static str, value: f64 },

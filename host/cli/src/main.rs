@@ -5,6 +5,7 @@
 mod compile;
 mod config;
 mod error;
+mod logging;
 mod mock_worker;
 mod output;
 mod parameters;
@@ -21,10 +22,6 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use tracing_subscriber::Layer;
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::error::CliError;
 
@@ -56,7 +53,9 @@ enum Command {
 fn main() -> ExitCode {
     pointsman_sandbox::init_compile_worker();
     let cli = parse();
-    log_to_stderr();
+    if !matches!(cli.command, Command::Serve(_) | Command::SelectService(_)) {
+        logging::to_stderr();
+    }
     let result = match cli.command {
         Command::Serve(command) => command.run(),
         Command::SelectService(command) => command.run(),
@@ -106,12 +105,4 @@ fn try_parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
         }
         error.format(meant)
     })
-}
-
-/// Logs of the level that `RUST_LOG` names, as `info` or `pointsman_sandbox=debug,warn`; warnings unless it does.
-fn log_to_stderr() {
-    let filter = std::env::var("RUST_LOG").ok().and_then(|filter| filter.parse::<Targets>().ok());
-    let filter = filter.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
-    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(filter);
-    tracing_subscriber::registry().with(layer).init();
 }

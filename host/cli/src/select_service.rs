@@ -17,6 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::compile::Compile;
 use crate::error::CliError;
+use crate::logging::Logging;
 
 const EXPIRY_VARIABLE: &str = "DYN_ROUTER_ACTIVE_REQUEST_EXPIRY_SECS";
 
@@ -52,13 +53,15 @@ pub(crate) struct SelectService {
     #[arg(long, value_name = "BYTES", default_value_t = 256 << 20)]
     selection_cache_max_bytes: usize,
     #[command(flatten)]
+    logging: Logging,
+    #[command(flatten)]
     compile: Compile,
 }
 
 impl SelectService {
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        runtime.block_on(async {
+        let logging = self.logging.clone();
+        logging.run(async {
             let server = SelectionServer::start(self.setup()?).await?;
             let mut stdout = std::io::stdout();
             writeln!(stdout, "selection service at http://{}", server.address())?;

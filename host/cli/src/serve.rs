@@ -2,14 +2,18 @@
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pointsman_admission::{AffinityMode, MAX_SESSION_TTL_SECS, OverloadStatus};
 use pointsman_mock::{MockConfig, MockEngine};
+use pointsman_routing::Router;
 use pointsman_routing::config::{Overrides, PolicyConfig, SessionAffinitySettings};
 use pointsman_server::config::ServerConfig;
 use pointsman_server::fleet::WorkerSpec;
+use pointsman_server::observe::{NoObserver, Observer};
+use pointsman_server::ops::DecisionLog;
+use pointsman_server::ops::decisions::Explained;
 use pointsman_server::predicted::{Predicted, TTL_MS};
 use pointsman_server::select::SelectionOptions;
 use pointsman_server::signals::ModelSignals;
@@ -18,6 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::compile::Compile;
 use crate::error::CliError;
+use crate::logging::Logging;
 
 const OVERLOAD_VARIABLE: &str = "DYN_HTTP_OVERLOAD_STATUS_CODE";
 const EXPIRY_VARIABLE: &str = "DYN_ROUTER_ACTIVE_REQUEST_EXPIRY_SECS";
@@ -46,8 +51,21 @@ pub(crate) struct Serve {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SESSION_TTL_SECS))
     )]
     router_session_affinity_ttl_secs: Option<u32>,
+    /// A file that explained decisions are appended to, a JSON object a line: who was eligible, at what cost, and why the
+    /// others lost.
+    #[arg(long, value_name = "FILE")]
+    decision_log: Option<PathBuf>,
+    /// The share of decisions that the decision log explains, from 0 to 1.
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0, requires = "decision_log", value_parser = share)]
+    decision_log_share: f64,
+    #[command(flatten)]
+    logging: Logging,
     #[command(flatten)]
     compile: Compile,
+}
+
+fn share(text: &str) -> Result<f64, &'static str> {
+    text.parse().ok().filter(|share| (0.0..=1.0).contains(share)).ok_or("a share is a number from 0 to 1")
 }
 
 fn mode(text: &str) -> Result<AffinityMode, &'static str> {
@@ -60,8 +78,8 @@ fn mode(text: &str) -> Result<AffinityMode, &'static str> {
 
 impl Serve {
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        runtime.block_on(async {
+        let logging = self.logging.clone();
+        logging.run(async {
             let mut config = match &self.config {
                 Some(path) => ServerConfig::load(path)?,
                 None => ServerConfig { listen: (Ipv4Addr::LOCALHOST, 0).into(), ..ServerConfig::default() },
@@ -94,6 +112,11 @@ impl Serve {
         }
         let overrides = Overrides::from_env(|name| std::env::var_os(name))?;
         let router = policies::router(&config, policies, overrides, |sandbox| self.compile.config(sandbox))?;
+        let router = Arc::new(router);
+        let observer: Arc<dyn Observer> = match &self.decision_log {
+            Some(path) => Arc::new(decision_log(&router, path, self.decision_log_share)?),
+            None => Arc::new(NoObserver),
+        };
         let predicted = Predicted { router_config: router.router_config(), ttl_ms: TTL_MS };
         let signals = ModelSignals::new(&config.models, predicted)?;
         let variable = |name| std::env::var(name).unwrap_or_default();
@@ -101,9 +124,24 @@ impl Serve {
             policy_file: self.router_policy_config,
             overload: OverloadStatus::parse(&variable(OVERLOAD_VARIABLE)),
             selection: SelectionOptions::default().with_expiry_text(&variable(EXPIRY_VARIABLE)),
-            ..Setup::new(config, Arc::new(router), Arc::new(signals))
+            observer,
+            ..Setup::new(config, router, Arc::new(signals))
         })
     }
+}
+
+/// Appends explained decisions to the file.
+fn decision_log(router: &Arc<Router>, path: &Path, share: f64) -> Result<DecisionLog, CliError> {
+    let failed = |source| CliError::DecisionLog { path: path.display().to_string(), source };
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).map_err(failed)?;
+    let write = move |explained: &Explained| {
+        let mut line = serde_json::to_string(explained).unwrap_or_default();
+        line.push('\n');
+        if let Err(error) = file.write_all(line.as_bytes()) {
+            tracing::warn!(%error, "the decision log cannot be written");
+        }
+    };
+    DecisionLog::start(router, share, Box::new(write)).map_err(failed)
 }
 
 /// Two simulated engines, as workers of the server.

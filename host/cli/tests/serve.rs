@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{pointsman, root, run, stdout, tmp};
+use common::{build, pointsman, root, run, tmp};
 
 /// A running command that listens; it ends with the test.
 struct Process {
@@ -156,10 +156,7 @@ fn a_users_policy_is_swapped_while_a_stream_runs() {
 #[test]
 fn a_trapping_policy_fails_no_request() {
     let folder = tempfile::tempdir().unwrap();
-    let fixture = root().join("host/cli/tests/fixtures/misbehaving");
-    let built = folder.path().join("misbehaving.wasm");
-    let (fixture, file) = (fixture.display().to_string(), built.display().to_string());
-    stdout(&run(["policy", "build", &fixture, "-o", &file]));
+    fs::copy(build("misbehaving"), folder.path().join("misbehaving.wasm")).unwrap();
     let policies = "components: [{type: bad, path: misbehaving.wasm}]\n\
                     worker_selection: {aggregated: b, instances: [{name: b, type: bad, parameters: {mode: trap}}]}\n";
     let engines = [engine("1000"), engine("1000")];

@@ -190,3 +190,29 @@ async fn what_was_asked_is_kept_where_that_is_wanted() {
     let (_, _, _) = whole(request("GET", engine.url() + "/v1/models", Body::empty())).await;
     assert_eq!(engine.received().len(), 1, "inference requests alone");
 }
+
+#[tokio::test]
+async fn the_document_names_every_metric_endpoint_and_failure() {
+    let document = include_str!("../../../docs/simulated-engine.md");
+    let quoted: Vec<&str> = document.split('`').skip(1).step_by(2).collect();
+    let engine = start(MockConfig { control: true, ..config() }).await;
+    let (_, metrics) = get(&engine, "/metrics").await;
+    let served: Vec<&str> =
+        metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    for name in &served {
+        assert!(quoted.contains(name), "{name} is not in the document");
+    }
+    for name in quoted.iter().filter(|name| name.starts_with("vllm:")) {
+        assert!(served.contains(name), "{name} is in the document alone");
+    }
+    for place in quoted.iter().filter(|text| text.contains(" /")) {
+        let path = place.split(' ').next_back().unwrap();
+        let answer = whole(request("OPTIONS", engine.url() + path, Body::empty())).await;
+        assert_eq!(answer.0, 405, "{place} exists, and has no OPTIONS");
+    }
+    let (_, failures) = get(&engine, "/mock/failures").await;
+    let failures: Value = serde_json::from_str(&failures).unwrap();
+    for name in failures.as_object().unwrap().keys() {
+        assert!(quoted.contains(&name.as_str()), "{name} is not in the document");
+    }
+}

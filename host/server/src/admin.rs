@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -12,6 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::door::Door;
 use crate::fleet::{Fleet, FleetError, Worker, WorkerSpec};
+use crate::ops::metrics::{self, Metrics};
 
 /// What the operator's view looks at.
 #[derive(Clone)]
@@ -20,13 +22,14 @@ struct View {
     door: Arc<Door>,
 }
 
-pub(crate) fn routes(fleet: Arc<Fleet>, door: Arc<Door>) -> Router {
+pub(crate) fn routes(fleet: Arc<Fleet>, door: Arc<Door>, metrics: Metrics) -> Router {
     Router::new()
         .route("/healthz", get(async || Json(json!({"status": "ok"}))))
         .route("/readyz", get(ready))
         .route("/workers", get(workers).post(add))
         .route("/workers/{worker}", get(worker).patch(patch).delete(remove))
         .route("/workers/{worker}/drain", post(drain))
+        .route("/metrics", get(async move || ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics.text())))
         .route("/versions", get(versions))
         .route("/versions/roll_back", post(roll_back))
         .with_state(View { fleet, door })

@@ -485,6 +485,9 @@ impl Fleet {
         tracing::info!(worker, state = state.as_str(), ?reasons, "the worker is known");
         let worker = self.commit(spec, state, reasons);
         if let Some(pool) = pool {
+            if worker.lifecycle != WorkerState::Incomplete {
+                pool.joined(&worker.spec, &self.runtime);
+            }
             pool.workers_changed(None);
         }
         Ok(worker)

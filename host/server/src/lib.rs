@@ -19,6 +19,7 @@ mod door;
 mod health;
 mod listen;
 mod pace;
+mod scraping;
 mod server;
 mod sync;
 mod upstream;

@@ -17,6 +17,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use crate::clock::Clock;
+use crate::fleet::WorkerSpec;
 use crate::observe::{DecisionMade, Observer, RequestEnded};
 use crate::pace::Pace;
 use crate::signals::{PrefixIndex, Prompt, Signals};
@@ -208,6 +209,7 @@ impl Pool {
         };
         let reader = signals.reader(&partition.key().model, partition.block_size());
         let index = signals.index(partition.key(), partition.block_size());
+        partition.set_taps(observer.taps(&partition));
         let pool = Arc::new(Self {
             desk: Mutex::new(Desk { controller, waiting: FxHashMap::default() }),
             pace: Pace::default(),
@@ -338,6 +340,13 @@ impl Pool {
         })
     }
 
+    /// The worker is of the partition now, or tells something else of itself.
+    pub(crate) fn joined(&self, worker: &WorkerSpec, runtime: &Handle) {
+        if let Some(index) = &self.index {
+            index.joined(worker, runtime);
+        }
+    }
+
     /// The partition's workers changed.
     pub(crate) fn workers_changed(&self, gone: Option<u64>) {
         if let (Some(index), Some(worker)) = (&self.index, gone) {
@@ -448,6 +457,7 @@ impl Desk {
             match outcome {
                 AdmissionOutcome::Dispatched { id, decision, queued_ms, .. } => {
                     // Nobody waits where the request is about to be cancelled, which frees it.
+                    pool.observer.dispatched(&pool.partition, queued_ms);
                     if let Some(sender) = self.waiting.remove(&id) {
                         let _ = sender.send(Ok(Dispatched { decision, queued_ms }));
                     }
@@ -598,6 +608,7 @@ impl Lease {
         pool.with_desk(|desk, _| {
             let partition = &pool.partition;
             desk.controller.retry(id, |ask| ask.exclude(decision.worker.worker, partition))?;
+            pool.observer.retried(partition);
             desk.waiting.insert(id, sender);
             Ok::<_, AdmissionError>(())
         })?;

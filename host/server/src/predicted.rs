@@ -1,24 +1,24 @@
-//! Which workers should hold which prefixes, by what was routed to them: for engines that publish no KV events.
+//! Which workers hold which prefixes: those that publish KV events tell it themselves, of the others it is predicted from
+//! what was routed to them.
 //!
 //! A block that was routed to a row counts as held there until its time to live is over; being routed there again renews
 //! it. (Dynamo: `use_kv_events: false` with `router_ttl_secs`.)
 
-use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 use pointsman_routing::{Partition, PartitionKey, RouterConfig, WorkerKey, WorkerOverlap};
-use pointsman_signals::PromptReader;
-use rustc_hash::FxHashMap;
+use pointsman_signals::{IndexSettings, KvEventSource, KvEventStream, PrefixOverlap, PromptReader};
+use tokio::runtime::Handle;
 
+use crate::fleet::WorkerSpec;
 use crate::signals::{PrefixIndex, Signals};
 use crate::sync::locked;
 
 /// How long what was routed counts, in milliseconds; Dynamo's 120 s.
 pub const TTL_MS: f64 = 120_000.0;
-/// The most blocks that one partition's index holds, each counted once a row: beyond it the oldest go.
-const MOST_BLOCKS: usize = 2 << 20;
 
-/// Prompts by the byte estimate, and a predicted index for every partition.
+/// Prompts by the byte estimate, and an index for every partition.
 #[derive(Clone, Copy, Debug)]
 pub struct Predicted {
     /// The settings whose weights make an overlap of its tiers.
@@ -32,110 +32,75 @@ impl Signals for Predicted {
         PromptReader::new(block_size)
     }
 
-    fn index(&self, _: &PartitionKey, _: u32) -> Option<Box<dyn PrefixIndex>> {
-        Some(Box::new(PredictedIndex { settings: *self, held: Mutex::default() }))
+    fn index(&self, _: &PartitionKey, block_size: u32) -> Option<Box<dyn PrefixIndex>> {
+        let settings = IndexSettings { prediction_ttl_ms: self.ttl_ms, ..IndexSettings::default() };
+        Some(Box::new(Index {
+            router_config: self.router_config,
+            block_size,
+            held: Arc::new(pointsman_signals::PrefixIndex::new(settings)),
+            streams: Mutex::default(),
+        }))
     }
 }
 
-/// The index of one partition.
-#[derive(Debug)]
-struct PredictedIndex {
-    settings: Predicted,
-    held: Mutex<Held>,
+/// The index of one partition, and the KV events that it follows.
+struct Index {
+    router_config: RouterConfig,
+    block_size: u32,
+    held: Arc<pointsman_signals::PrefixIndex>,
+    streams: Mutex<HashMap<WorkerKey, (KvEventSource, KvEventStream)>>,
 }
 
-/// A row that holds a block, until then.
-#[derive(Clone, Copy, Debug)]
-struct Holder {
-    row: WorkerKey,
-    until_ms: f64,
-}
-
-#[derive(Debug, Default)]
-struct Held {
-    /// By the block's hash, which stands for its block and all blocks before it; sorted by row.
-    blocks: FxHashMap<u64, Vec<Holder>>,
-    /// Every time that a block was routed, oldest first.
-    routed: VecDeque<(u64, Holder)>,
-}
-
-impl Held {
-    /// Lets go of what is over, and of the oldest where there is too much.
-    fn trim(&mut self, now_ms: f64) {
-        while let Some((hash, routed)) = self.routed.front().copied() {
-            if routed.until_ms > now_ms && self.routed.len() <= MOST_BLOCKS {
-                return;
-            }
-            self.routed.pop_front();
-            let Some(holders) = self.blocks.get_mut(&hash) else { continue };
-            // One that was renewed since has a later entry.
-            holders.retain(|holder| holder.row != routed.row || holder.until_ms > routed.until_ms);
-            if holders.is_empty() {
-                self.blocks.remove(&hash);
-            }
-        }
-    }
-}
-
-impl PrefixIndex for PredictedIndex {
-    fn overlaps(&self, partition: &Partition, block_hashes: &[u64], now_ms: f64, overlaps: &mut Vec<WorkerOverlap>) {
+impl PrefixIndex for Index {
+    fn overlaps(&self, _: &Partition, block_hashes: &[u64], now_ms: f64, overlaps: &mut Vec<WorkerOverlap>) {
+        let mut held = Vec::new();
+        self.held.overlaps(block_hashes, now_ms, &mut held);
+        let weighed = |PrefixOverlap { key, device_blocks, host_blocks, disk_blocks }| {
+            let [device, host, disk] = [device_blocks, host_blocks, disk_blocks].map(f64::from);
+            WorkerOverlap::from_tiers(key, device, host, disk, &self.router_config, self.block_size)
+        };
         overlaps.clear();
-        let held = locked(&self.held);
-        let holding = |hash: &u64| {
-            let holders = held.blocks.get(hash).map_or(&[][..], Vec::as_slice);
-            holders.iter().filter(|holder| holder.until_ms > now_ms).map(|holder| holder.row).peekable()
-        };
-        let Some((first, rest)) = block_hashes.split_first() else { return };
-        // The rows that hold all blocks so far, and the length of the run of those that have dropped out.
-        let mut running: Vec<WorkerKey> = holding(first).collect();
-        let mut runs: Vec<(WorkerKey, usize)> = Vec::new();
-        let mut length = 1;
-        for hash in rest {
-            if running.is_empty() {
-                break;
-            }
-            let mut holders = holding(hash);
-            running.retain(|row| {
-                while holders.next_if(|holder| holder < row).is_some() {}
-                let goes_on = holders.peek() == Some(row);
-                if !goes_on {
-                    runs.push((*row, length));
-                }
-                goes_on
-            });
-            length += 1;
-        }
-        runs.extend(running.into_iter().map(|row| (row, length)));
-        runs.sort_unstable();
-        let (config, block_size) = (&self.settings.router_config, partition.block_size());
-        let overlap = |(row, blocks): (WorkerKey, usize)| {
-            WorkerOverlap::from_tiers(row, blocks as f64, 0.0, 0.0, config, block_size)
-        };
-        overlaps.extend(runs.into_iter().map(overlap));
+        overlaps.extend(held.into_iter().map(weighed));
     }
 
     fn routed(&self, row: WorkerKey, block_hashes: &[u64], now_ms: f64) {
-        let holder = Holder { row, until_ms: now_ms + self.settings.ttl_ms };
-        let mut held = locked(&self.held);
-        for hash in block_hashes {
-            let holders = held.blocks.entry(*hash).or_default();
-            match holders.binary_search_by_key(&row, |other| other.row) {
-                Ok(place) => holders[place] = holder,
-                Err(place) => holders.insert(place, holder),
+        self.held.routed(row, block_hashes, now_ms);
+    }
+
+    fn joined(&self, worker: &WorkerSpec, runtime: &Handle) {
+        let wanted: Vec<KvEventSource> = sources(worker, self.block_size).collect();
+        let mut streams = locked(&self.streams);
+        streams.retain(|row, (source, _)| row.worker != worker.worker_id || wanted.contains(source));
+        for source in wanted {
+            if streams.contains_key(&source.key) {
+                continue;
             }
-            held.routed.push_back((*hash, holder));
+            let _runtime = runtime.enter();
+            match KvEventStream::start(Arc::clone(&self.held), source.clone()) {
+                Ok(stream) => _ = streams.insert(source.key, (source, stream)),
+                Err(error) => tracing::error!(worker = worker.worker_id, "{error}"),
+            }
         }
-        held.trim(now_ms);
     }
 
     fn removed(&self, worker: u64) {
-        let mut held = locked(&self.held);
-        held.blocks.retain(|_, holders| {
-            holders.retain(|holder| holder.row.worker != worker);
-            !holders.is_empty()
-        });
-        held.routed.retain(|(_, holder)| holder.row.worker != worker);
+        locked(&self.streams).retain(|row, _| row.worker != worker);
+        self.held.remove_worker(worker);
     }
+}
+
+/// Where a worker publishes KV events, rank by rank.
+fn sources(worker: &WorkerSpec, block_size: u32) -> impl Iterator<Item = KvEventSource> {
+    let only = worker.kv_events_endpoint.as_ref().map(|endpoint| (worker.start_rank(), endpoint));
+    let each = worker.kv_events_endpoints.iter().map(|(rank, endpoint)| (*rank, endpoint));
+    // One that is named for its rank goes before the only one.
+    let only = only.filter(|(rank, _)| !worker.kv_events_endpoints.contains_key(rank));
+    only.into_iter().chain(each).map(move |(rank, endpoint)| KvEventSource {
+        key: WorkerKey::new(worker.worker_id, rank),
+        endpoint: endpoint.clone(),
+        topic: String::new(),
+        block_size,
+    })
 }
 
 #[cfg(test)]

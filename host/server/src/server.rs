@@ -22,11 +22,12 @@ use crate::config::ServerConfig;
 use crate::door::Door;
 use crate::fleet::{Fleet, FleetError, WorkerSpec};
 use crate::listen::{ListenError, Listener};
-use crate::observe::{NoObserver, Observer};
+use crate::observe::{NoObserver, Observer, Observers};
+use crate::ops::Metrics;
 use crate::select::{self, SelectionOptions};
 use crate::signals::Signals;
 use crate::upstream::{UpstreamError, Upstreams};
-use crate::{admin, health};
+use crate::{admin, health, scraping};
 
 /// How often the router-policy file and its artifacts are looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -65,8 +66,10 @@ pub struct Setup {
     pub policy_file: Option<PathBuf>,
     /// What reads prompts.
     pub signals: Arc<dyn Signals>,
-    /// Who hears of decisions and ends.
+    /// Who hears of decisions and ends, besides the metrics.
     pub observer: Arc<dyn Observer>,
+    /// What the operators' API shows under `/metrics`.
+    pub metrics: Metrics,
     /// The front door's status for overload.
     pub overload: OverloadStatus,
     /// The selection service's rules.
@@ -83,6 +86,7 @@ impl Setup {
             policy_file: None,
             signals,
             observer: Arc::new(NoObserver),
+            metrics: Metrics::new(),
             overload: OverloadStatus::default(),
             selection: SelectionOptions::default(),
         }
@@ -115,7 +119,9 @@ impl Server {
     /// # Errors
     /// What is wrong with an address, a certificate or a worker. Nothing runs then.
     pub async fn start(setup: Setup) -> Result<Self, ServeError> {
-        let Setup { config, router, policy_file, signals, observer, overload, selection } = setup;
+        let Setup { config, router, policy_file, signals, observer, metrics, overload, selection } = setup;
+        let observers: [Arc<dyn Observer>; 2] = [Arc::new(metrics.clone()), observer];
+        let observer = Arc::new(Observers::from_iter(observers));
         let (limits, timeouts) = (config.limits, config.timeouts);
         let front = Listener::bind(config.listen, config.tls.as_ref(), limits, timeouts).await?;
         let admin = match config.admin {
@@ -127,10 +133,11 @@ impl Server {
             None => None,
         };
         let fleet = Arc::new(Fleet::new(router, signals, observer, Clock::start(), Handle::current()));
+        metrics.watch(&fleet);
         let upstreams = Arc::new(Upstreams::new(timeouts.connect));
         add_workers(&fleet, &upstreams, config.workers.clone()).await?;
-        let watcher = policy_file.map(|file| watch_policies(&fleet, file)).transpose()?;
-        let door = Arc::new(Door::new(&config, Arc::clone(&fleet), Arc::clone(&upstreams), overload));
+        let watcher = policy_file.map(|file| watch_policies(&fleet, &metrics, file)).transpose()?;
+        let door = Arc::new(Door::new(&config, Arc::clone(&fleet), Arc::clone(&upstreams), overload, metrics.clone()));
         warn_of_open_door(&config, front.address);
 
         let (stop_doors, stopped) = watch::channel(false);
@@ -152,11 +159,15 @@ impl Server {
         });
         let admin = admin.map(|listener| {
             let address = listener.address;
-            let routes = admin::routes(Arc::clone(&fleet), Arc::clone(&door));
+            let routes = admin::routes(Arc::clone(&fleet), Arc::clone(&door), metrics);
             others.spawn(listener.serve(served(routes), admin_stopped));
             address
         });
-        others.spawn(health::watch(Arc::clone(&fleet), upstreams, timeouts.health_interval));
+        others.spawn(health::watch(Arc::clone(&fleet), Arc::clone(&upstreams), timeouts.health_interval));
+        if !config.metrics.is_empty() {
+            let (fleet, every) = (Arc::clone(&fleet), timeouts.health_interval);
+            others.spawn(scraping::watch(fleet, upstreams, config.metrics, every));
+        }
         Ok(Self { address, admin, selection, fleet, door, stop_doors, stop_admin, doors, others, _watcher: watcher })
     }
 
@@ -235,10 +246,12 @@ async fn add_workers(
 }
 
 /// Another configuration takes over when its file or an artifact of it changes.
-pub(crate) fn watch_policies(fleet: &Arc<Fleet>, file: PathBuf) -> Result<Watcher, ServeError> {
+pub(crate) fn watch_policies(fleet: &Arc<Fleet>, metrics: &Metrics, file: PathBuf) -> Result<Watcher, ServeError> {
     let (router, fleet, path) = (Arc::clone(fleet.router()), Arc::clone(fleet), file.clone());
+    let metrics = metrics.clone();
     let tell = move |event| {
-        let WatchEvent::Activated(activation) = event else { return };
+        let WatchEvent::Activated(activation) = event else { return metrics.reloaded(false) };
+        metrics.reloaded(true);
         for section in &activation.needs_restart {
             tracing::warn!(section, "the section changed and holds after a restart only");
         }

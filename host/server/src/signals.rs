@@ -5,8 +5,10 @@ use std::path::PathBuf;
 
 use pointsman_routing::{Partition, PartitionKey, WorkerKey, WorkerOverlap};
 use pointsman_signals::{PromptReader, TokenizerError};
+use tokio::runtime::Handle;
 
 use crate::config::ModelEntry;
+use crate::fleet::WorkerSpec;
 use crate::predicted::Predicted;
 
 /// A prompt as routing sees it.
@@ -35,11 +37,15 @@ pub trait PrefixIndex: Send + Sync {
     /// A prompt was routed to that row.
     fn routed(&self, worker: WorkerKey, block_hashes: &[u64], now_ms: f64);
 
+    /// The worker is of the partition now, or tells something else of itself: it may publish what it holds. What listens
+    /// to it runs on `runtime`.
+    fn joined(&self, worker: &WorkerSpec, runtime: &Handle);
+
     /// The worker has gone, and with it what it held.
     fn removed(&self, worker: u64);
 }
 
-/// Prompts by the tokenizers of their models, and an index of what was routed where.
+/// Prompts by the tokenizers of their models, and an index for every partition.
 #[derive(Clone, Debug)]
 pub struct ModelSignals {
     tokenizers: HashMap<String, PathBuf>,

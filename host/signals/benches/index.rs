@@ -1,6 +1,6 @@
 //! A lookup of overlaps, beside the same lookup in Dynamo's radix tree, over the same blocks.
 //!
-//! `cargo bench -p pointsman-signals --profile dev` prints the median of each in nanoseconds, taken in turn.
+//! `cargo bench --profile dev -p pointsman-signals --bench index` prints the median of each in nanoseconds, taken in turn.
 
 use std::hint::black_box;
 use std::time::Instant;

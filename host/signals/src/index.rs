@@ -1,9 +1,10 @@
 //! Which rows hold which prefixes: as engines tell by KV events, or else as predicted from where prompts were routed.
 //!
-//! A block is known by the hash that stands for it and all blocks before it, so a prefix is a run of hashes, and the index
-//! a map from a hash to the rows that hold it.
+//! A block is known by the hash that stands for it and all blocks before it. A row holds a prefix without a gap: caches
+//! wear prefixes away from their end, and predictions are renewed from their start. So a row's part of a prompt is found by a
+//! few looks, not by one for each block.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use dynamo_kv_router::protocols::{
@@ -11,7 +12,6 @@ use dynamo_kv_router::protocols::{
 };
 use pointsman_admission::WorkerKey;
 use rustc_hash::{FxHashMap, FxHashSet};
-use smallvec::SmallVec;
 
 /// How long predictions hold, and how much the index holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,33 +51,35 @@ pub struct PrefixIndex {
 
 #[derive(Debug, Default)]
 struct State {
-    blocks: FxHashMap<u64, Holders>,
-    /// How many holders all blocks have.
+    rows: BTreeMap<WorkerKey, Row>,
+    /// How many blocks all rows hold.
     held: usize,
-    /// What each row's engine calls the blocks that it told of.
-    engines: FxHashMap<WorkerKey, FxHashMap<ExternalSequenceBlockHash, u64>>,
     /// Workers that publish events, for which nothing is predicted.
     publishing: FxHashSet<u64>,
     predictions: VecDeque<Prediction>,
 }
 
-/// The rows that hold a block, sorted.
-type Holders = SmallVec<[Holder; 1]>;
+#[derive(Debug, Default)]
+struct Row {
+    blocks: FxHashMap<u64, Held>,
+    /// What the row's engine calls the blocks that it told of.
+    names: FxHashMap<ExternalSequenceBlockHash, u64>,
+}
 
+/// How a row holds a block.
 #[derive(Clone, Copy, Debug)]
-struct Holder {
-    row: WorkerKey,
-    /// Where its engine says that it holds the block.
+struct Held {
+    /// Where its engine says that the block is.
     tiers: Tiers,
-    /// Until when it is predicted to.
+    /// Until when it is predicted to be there.
     predicted_until: f64,
 }
 
 /// A prediction that is looked at when it is due.
 #[derive(Clone, Copy, Debug)]
 struct Prediction {
-    hash: u64,
     row: WorkerKey,
+    hash: u64,
     due: f64,
 }
 
@@ -124,31 +126,7 @@ impl PrefixIndex {
     pub fn overlaps(&self, block_hashes: &[u64], now_ms: f64, overlaps: &mut Vec<PrefixOverlap>) {
         overlaps.clear();
         let state = self.read();
-        let Some((first, rest)) = block_hashes.split_first() else { return };
-        let Some(holders) = state.blocks.get(first) else { return };
-        let mut walking: Vec<PrefixOverlap> = holders
-            .iter()
-            .filter_map(|holder| holder.extend(PrefixOverlap { key: holder.row, ..PrefixOverlap::default() }, now_ms))
-            .collect();
-        for hash in rest {
-            if walking.is_empty() {
-                break;
-            }
-            let mut holders = state.blocks.get(hash).map_or(&[][..], |holders| holders).iter().peekable();
-            walking.retain_mut(|overlap| {
-                while holders.next_if(|holder| holder.row < overlap.key).is_some() {}
-                let further = holders.next_if(|holder| holder.row == overlap.key);
-                match further.and_then(|holder| holder.extend(*overlap, now_ms)) {
-                    Some(further) => *overlap = further,
-                    None => overlaps.push(*overlap),
-                }
-                further.is_some()
-            });
-        }
-        drop(state);
-        overlaps.append(&mut walking);
-        overlaps.sort_unstable_by_key(|overlap| overlap.key);
-        overlaps.dedup_by_key(|overlap| overlap.key);
+        overlaps.extend(state.rows.iter().filter_map(|(key, row)| row.overlap(*key, block_hashes, now_ms)));
     }
 
     /// A prompt was routed to that row. Nothing is predicted of a worker that publishes events.
@@ -157,14 +135,14 @@ impl PrefixIndex {
         if state.publishing.contains(&row.worker) {
             return;
         }
-        let until = now_ms + self.settings.prediction_ttl_ms;
+        let due = now_ms + self.settings.prediction_ttl_ms;
         // From its end on: the blocks that make room first are those that others stand on the least.
         for &hash in block_hashes.iter().rev() {
-            let holder = state.holder(hash, row);
-            let new = holder.predicted_until == f64::NEG_INFINITY;
-            holder.predicted_until = until;
+            let held = state.block(row, hash);
+            let new = held.predicted_until == f64::NEG_INFINITY;
+            held.predicted_until = due;
             if new {
-                state.predictions.push_back(Prediction { hash, row, due: until });
+                state.predictions.push_back(Prediction { row, hash, due });
             }
         }
         state.sweep(now_ms, self.settings.max_blocks);
@@ -174,7 +152,6 @@ impl PrefixIndex {
     pub fn remove_worker(&self, worker: u64) {
         let mut state = self.write();
         state.publishing.remove(&worker);
-        state.engines.retain(|row, _| row.worker != worker);
         state.forget(worker);
     }
 
@@ -192,24 +169,22 @@ impl PrefixIndex {
         }
     }
 
-    /// Takes over what an engine told; false where it stands on something that is not known here.
+    /// Takes over what an engine told; false where it stands on something that is not known here, or where there is no
+    /// room for it.
     pub(crate) fn apply(&self, event: RouterEvent) -> bool {
         let row = WorkerKey::new(event.worker_id, event.event.dp_rank);
         let tier = Tiers::of(event.storage_tier);
         let mut state = self.write();
         match event.event.data {
-            KvCacheEventData::Stored(stored) => state.store(row, &stored, tier, self.settings.max_blocks),
+            KvCacheEventData::Stored(stored) => return state.store(row, &stored, tier, self.settings.max_blocks),
             KvCacheEventData::Removed(removed) => {
-                for hash in &removed.block_hashes {
-                    state.remove(row, hash, tier);
+                for name in &removed.block_hashes {
+                    state.remove(row, name, tier);
                 }
-                true
             }
-            KvCacheEventData::Cleared => {
-                state.clear(row);
-                true
-            }
+            KvCacheEventData::Cleared => state.clear(row),
         }
+        true
     }
 
     /// What the row's engine holds is not known any more.
@@ -228,34 +203,30 @@ impl PrefixIndex {
 }
 
 impl State {
-    /// The row among the block's holders; put there where it is not.
-    fn holder(&mut self, hash: u64, row: WorkerKey) -> &mut Holder {
-        let holders = self.blocks.entry(hash).or_default();
-        let at = holders.binary_search_by_key(&row, |holder| holder.row).unwrap_or_else(|at| {
-            holders.insert(at, Holder { row, tiers: Tiers::NONE, predicted_until: f64::NEG_INFINITY });
-            self.held += 1;
-            at
-        });
-        &mut holders[at]
+    /// A row's block; put there where it is not.
+    fn block(&mut self, row: WorkerKey, hash: u64) -> &mut Held {
+        let held = &mut self.held;
+        self.rows.entry(row).or_default().blocks.entry(hash).or_insert_with(|| {
+            *held += 1;
+            Held { tiers: Tiers::NONE, predicted_until: f64::NEG_INFINITY }
+        })
     }
 
-    /// Changes a holder, and drops it where nothing is left of it.
-    fn change(&mut self, hash: u64, row: WorkerKey, change: impl FnOnce(&mut Holder)) {
-        let Some(holders) = self.blocks.get_mut(&hash) else { return };
-        let Ok(at) = holders.binary_search_by_key(&row, |holder| holder.row) else { return };
-        let Some(holder) = holders.get_mut(at) else { return };
-        change(holder);
-        if holder.tiers == Tiers::NONE && holder.predicted_until == f64::NEG_INFINITY {
-            holders.remove(at);
+    /// Changes how a row holds a block, and drops the block where it does not any more. What is left of its tiers.
+    fn change(&mut self, row: WorkerKey, hash: u64, change: impl FnOnce(&mut Held)) -> Tiers {
+        let Some(blocks) = self.rows.get_mut(&row).map(|row| &mut row.blocks) else { return Tiers::NONE };
+        let Some(held) = blocks.get_mut(&hash) else { return Tiers::NONE };
+        change(held);
+        let Held { tiers, predicted_until } = *held;
+        if tiers == Tiers::NONE && predicted_until == f64::NEG_INFINITY {
+            blocks.remove(&hash);
             self.held -= 1;
         }
-        if holders.is_empty() {
-            self.blocks.remove(&hash);
-        }
+        tiers
     }
 
     fn store(&mut self, row: WorkerKey, stored: &KvCacheStoreData, tier: Tiers, max_blocks: usize) -> bool {
-        let names = self.engines.entry(row).or_default();
+        let names = &self.rows.entry(row).or_default().names;
         let mut parent = match &stored.parent_hash {
             None => None,
             Some(name) => match names.get(name) {
@@ -269,39 +240,35 @@ impl State {
             }
             let local = block.tokens_hash;
             let hash = parent.map_or(local.0, |parent| compute_next_seq_hash(parent, local));
-            self.engines.entry(row).or_default().insert(block.block_hash, hash);
-            let holder = self.holder(hash, row);
-            holder.tiers = holder.tiers.with(tier);
+            let held = self.block(row, hash);
+            held.tiers = held.tiers.with(tier);
+            self.rows.entry(row).or_default().names.insert(block.block_hash, hash);
             parent = Some(hash);
         }
         true
     }
 
     fn remove(&mut self, row: WorkerKey, name: &ExternalSequenceBlockHash, tier: Tiers) {
-        let Some(hash) = self.engines.get(&row).and_then(|names| names.get(name)).copied() else { return };
-        let mut left = Tiers::NONE;
-        self.change(hash, row, |holder| {
-            holder.tiers = holder.tiers.without(tier);
-            left = holder.tiers;
-        });
-        if let Some(names) = self.engines.get_mut(&row).filter(|_| left == Tiers::NONE) {
-            names.remove(name);
+        let Some(hash) = self.rows.get(&row).and_then(|row| row.names.get(name)).copied() else { return };
+        let left = self.change(row, hash, |held| held.tiers = held.tiers.without(tier));
+        if let Some(row) = self.rows.get_mut(&row).filter(|_| left == Tiers::NONE) {
+            row.names.remove(name);
         }
     }
 
     fn clear(&mut self, row: WorkerKey) {
-        for hash in self.engines.remove(&row).unwrap_or_default().into_values() {
-            self.change(hash, row, |holder| holder.tiers = Tiers::NONE);
+        let names = self.rows.get_mut(&row).map(|row| std::mem::take(&mut row.names)).unwrap_or_default();
+        for hash in names.into_values() {
+            self.change(row, hash, |held| held.tiers = Tiers::NONE);
         }
     }
 
     fn forget(&mut self, worker: u64) {
         let held = &mut self.held;
-        self.blocks.retain(|_, holders| {
-            let before = holders.len();
-            holders.retain(|holder| holder.row.worker != worker);
-            *held -= before - holders.len();
-            !holders.is_empty()
+        self.rows.retain(|key, row| {
+            let stays = key.worker != worker;
+            *held -= if stays { 0 } else { row.blocks.len() };
+            stays
         });
         self.predictions.retain(|prediction| prediction.row.worker != worker);
     }
@@ -309,35 +276,44 @@ impl State {
     /// Drops predictions that have expired, and others while there are too many blocks. One that was renewed is looked at
     /// again when it is due anew.
     fn sweep(&mut self, now_ms: f64, max_blocks: usize) {
-        while let Some(&Prediction { hash, row, due }) = self.predictions.front() {
+        while let Some(&Prediction { row, hash, due }) = self.predictions.front() {
             if due > now_ms && self.held <= max_blocks {
                 return;
             }
             self.predictions.pop_front();
-            let holders = self.blocks.get(&hash).map_or(&[][..], |holders| holders);
-            let until = holders.iter().find(|holder| holder.row == row).map(|holder| holder.predicted_until);
-            match until {
-                Some(until) if until > due => self.predictions.push_back(Prediction { hash, row, due: until }),
-                _ => self.change(hash, row, |holder| holder.predicted_until = f64::NEG_INFINITY),
+            let held = self.rows.get(&row).and_then(|row| row.blocks.get(&hash));
+            match held.map(|held| held.predicted_until) {
+                Some(until) if until > due => self.predictions.push_back(Prediction { row, hash, due: until }),
+                _ => _ = self.change(row, hash, |held| held.predicted_until = f64::NEG_INFINITY),
             }
         }
     }
 }
 
-impl Holder {
-    /// The overlap with this block on top; none where the row does not hold it in a tier that goes on from there.
-    fn extend(&self, overlap: PrefixOverlap, now_ms: f64) -> Option<PrefixOverlap> {
-        let PrefixOverlap { device_blocks, host_blocks, disk_blocks, .. } = overlap;
-        let device = self.tiers.has(Tiers::DEVICE) || self.predicted_until > now_ms;
-        if device && host_blocks + disk_blocks == 0 {
-            Some(PrefixOverlap { device_blocks: device_blocks + 1, ..overlap })
-        } else if self.tiers.has(Tiers::HOST) && disk_blocks == 0 {
-            Some(PrefixOverlap { host_blocks: host_blocks + 1, ..overlap })
-        } else if self.tiers.has(Tiers::DISK) {
-            Some(PrefixOverlap { disk_blocks: disk_blocks + 1, ..overlap })
-        } else {
-            None
+impl Row {
+    /// What it holds of a prompt; none where that is nothing.
+    fn overlap(&self, key: WorkerKey, hashes: &[u64], now_ms: f64) -> Option<PrefixOverlap> {
+        let in_tier = |tier: Tiers| move |held: &Held| held.tiers.has(tier);
+        let on_device = |held: &Held| held.tiers.has(Tiers::DEVICE) || held.predicted_until > now_ms;
+        let device = self.run(hashes, on_device);
+        let hashes = hashes.get(device..)?;
+        let host = self.run(hashes, in_tier(Tiers::HOST));
+        let hashes = hashes.get(host..)?;
+        let disk = self.run(hashes, in_tier(Tiers::DISK));
+        let [device_blocks, host_blocks, disk_blocks] = [device, host, disk].map(|blocks| blocks as u32);
+        (device + host + disk > 0).then_some(PrefixOverlap { key, device_blocks, host_blocks, disk_blocks })
+    }
+
+    /// How many of the leading blocks are held so: twice as many looked at each time, then halves of what is left open.
+    fn run(&self, hashes: &[u64], holds: impl Fn(&Held) -> bool) -> usize {
+        let holds = |hash: &u64| self.blocks.get(hash).is_some_and(&holds);
+        let (mut run, mut step) = (0, 1);
+        while hashes.get(run + step - 1).is_some_and(holds) {
+            run += step;
+            step *= 2;
         }
+        let open = hashes.get(run..hashes.len().min(run + step - 1)).unwrap_or_default();
+        run + open.partition_point(holds)
     }
 }
 
@@ -391,7 +367,7 @@ mod tests {
         index.routed(B, &[1, 2, 3], 0.0);
         index.routed(A, &[1, 2, 9], 50.0);
         assert_eq!(at(&index, &[1, 2, 3, 4], 60.0), [(A, [2, 0, 0]), (B, [3, 0, 0])]);
-        assert_eq!(at(&index, &[2, 3], 60.0), [(A, [1, 0, 0]), (B, [2, 0, 0])], "a hash stands for all before it");
+        assert_eq!(at(&index, &[4, 1], 60.0), [], "a prefix begins with its first block");
         assert_eq!(at(&index, &[1, 2, 3], 100.0), [(A, [2, 0, 0])]);
         index.routed(A, &[1], 120.0);
         assert_eq!(index.blocks(), 3, "those that expired are gone");
@@ -434,6 +410,20 @@ mod tests {
         index.apply(store(B, StorageTier::Device, None, &[1]));
         assert!(!index.apply(store(A, StorageTier::Device, Some(1), &[2])), "each row's engine has names of its own");
         assert_eq!(index.blocks(), 1);
+    }
+
+    #[test]
+    fn a_run_is_found_whatever_its_length() {
+        let hashes: Vec<u64> = (0..70).collect();
+        for held in 0..=70 {
+            let index = index(1_000);
+            index.routed(A, &hashes[..held], 0.0);
+            for asked in [0, 1, held, 70] {
+                let wanted = held.min(asked) as u32;
+                let wanted = if wanted == 0 { Vec::new() } else { vec![(A, [wanted, 0, 0])] };
+                assert_eq!(at(&index, &hashes[..asked], 1.0), wanted);
+            }
+        }
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Body;
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::client::legacy::Client;
@@ -78,15 +79,29 @@ impl Default for ScrapeSettings {
     }
 }
 
-/// One worker's metrics endpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScrapeTarget {
+/// One worker's metrics endpoint. `C` is how its client connects, `B` the client's kind of body, of which an empty one is
+/// sent.
+#[derive(Debug)]
+pub struct ScrapeTarget<C, B> {
     /// The worker.
     pub worker: u64,
+    /// What it is asked with.
+    pub client: Client<C, B>,
     /// Its endpoint, such as `http://10.0.0.7:8000/metrics`.
     pub uri: Uri,
     /// The header `authorization`, where it wants one.
     pub authorization: Option<HeaderValue>,
+}
+
+impl<C: Clone, B> Clone for ScrapeTarget<C, B> {
+    fn clone(&self) -> Self {
+        Self {
+            worker: self.worker,
+            client: self.client.clone(),
+            uri: self.uri.clone(),
+            authorization: self.authorization.clone(),
+        }
+    }
 }
 
 /// One value of one worker.
@@ -130,13 +145,13 @@ pub enum ScrapeError {
 
 /// Asks the workers of `targets` every interval and sends what comes of it, until nobody listens or nobody can change the
 /// targets any more. A worker that has not answered yet is not asked again.
-pub async fn scrape_all<C>(
-    client: Client<C, Empty<Bytes>>,
+pub async fn scrape_all<C, B>(
     settings: ScrapeSettings,
-    mut targets: watch::Receiver<Vec<ScrapeTarget>>,
+    mut targets: watch::Receiver<Vec<ScrapeTarget<C, B>>>,
     scrapes: mpsc::Sender<Scrape>,
 ) where
     C: Connect + Clone + Send + Sync + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Default + Send + Unpin + 'static,
 {
     let (settings, permits) = (Arc::new(settings), Arc::new(Semaphore::new(MAX_SCRAPES)));
     let mut ticks = tokio::time::interval(settings.interval.max(Duration::from_millis(1)));
@@ -149,12 +164,12 @@ pub async fn scrape_all<C>(
             Some(worker) = asking.join_next() => drop(worker.map(|worker| asked.remove(&worker))),
             _ = ticks.tick() => {
                 for target in targets.borrow().iter().filter(|target| asked.insert(target.worker)) {
-                    let (client, settings, permits) = (client.clone(), Arc::clone(&settings), Arc::clone(&permits));
+                    let (settings, permits) = (Arc::clone(&settings), Arc::clone(&permits));
                     let (target, scrapes) = (target.clone(), scrapes.clone());
                     asking.spawn(async move {
                         // The semaphore is never closed, and a scrape that nobody wants is no loss.
                         let _permit = permits.acquire().await;
-                        let values = scrape(&client, &settings, &target).await;
+                        let values = scrape(&settings, &target).await;
                         let _ = scrapes.send(Scrape { worker: target.worker, taken: Instant::now(), values }).await;
                         target.worker
                     });
@@ -168,34 +183,31 @@ pub async fn scrape_all<C>(
 ///
 /// # Errors
 /// No whole answer in time, or none that is the text of metrics.
-pub async fn scrape<C>(
-    client: &Client<C, Empty<Bytes>>,
+pub async fn scrape<C, B>(
     settings: &ScrapeSettings,
-    target: &ScrapeTarget,
+    target: &ScrapeTarget<C, B>,
 ) -> Result<Vec<MetricValue>, ScrapeError>
 where
     C: Connect + Clone + Send + Sync + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Default + Send + Unpin + 'static,
 {
-    let answer = tokio::time::timeout(settings.timeout, fetch(client, settings.max_bytes, target)).await;
+    let answer = tokio::time::timeout(settings.timeout, fetch(settings.max_bytes, target)).await;
     let body = answer.map_err(|_| ScrapeError::Timeout(settings.timeout))??;
     let text = std::str::from_utf8(&body).map_err(|_| ScrapeError::NotText)?;
     Ok(values(text, &settings.metrics))
 }
 
-async fn fetch<C>(
-    client: &Client<C, Empty<Bytes>>,
-    max_bytes: usize,
-    target: &ScrapeTarget,
-) -> Result<Bytes, ScrapeError>
+async fn fetch<C, B>(max_bytes: usize, target: &ScrapeTarget<C, B>) -> Result<Bytes, ScrapeError>
 where
     C: Connect + Clone + Send + Sync + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Default + Send + Unpin + 'static,
 {
-    let mut request = Request::new(Empty::new());
+    let mut request = Request::new(B::default());
     *request.uri_mut() = target.uri.clone();
     if let Some(authorization) = &target.authorization {
         request.headers_mut().insert(AUTHORIZATION, authorization.clone());
     }
-    let response = client.request(request).await.map_err(|error| ScrapeError::Failed(error.into()))?;
+    let response = target.client.request(request).await.map_err(|error| ScrapeError::Failed(error.into()))?;
     if response.status() != StatusCode::OK {
         return Err(ScrapeError::Status(response.status()));
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use pointsman_mock::{MockConfig, MockEngine, Timing};
 use pointsman_signals::{MetricName, Scrape, ScrapeError, ScrapeSettings, ScrapeTarget, scrape_all};
@@ -29,8 +29,9 @@ async fn server(answer: Vec<u8>) -> String {
     format!("http://{address}")
 }
 
-fn target(worker: u64, url: &str) -> ScrapeTarget {
-    ScrapeTarget { worker, uri: format!("{url}/metrics").parse().unwrap(), authorization: None }
+fn target(worker: u64, url: &str) -> ScrapeTarget<HttpConnector, String> {
+    let client = Client::builder(TokioExecutor::new()).build_http();
+    ScrapeTarget { worker, client, uri: format!("{url}/metrics").parse().unwrap(), authorization: None }
 }
 
 #[tokio::test]
@@ -53,10 +54,9 @@ async fn one_worker_s_failure_harms_no_other_and_targets_may_change() {
         max_bytes: 64 << 10,
         metrics: vec![MetricName::new("requests_running"), MetricName::new("kv_cache_usage")],
     };
-    let client = Client::builder(TokioExecutor::new()).build_http();
     let (targets, receiver) = watch::channel(first);
     let (sender, mut scrapes) = mpsc::channel(16);
-    let scraping = tokio::spawn(scrape_all(client, settings, receiver, sender));
+    let scraping = tokio::spawn(scrape_all(settings, receiver, sender));
 
     let mut outcomes: BTreeMap<u64, Scrape> = BTreeMap::new();
     while outcomes.len() < 5 {

@@ -7,7 +7,10 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 
+use tracing::Span;
+
 use super::relay::{Broken, Relay};
+use crate::ops::metrics::InFlight;
 
 /// The body of an answer.
 pub(crate) enum DoorBody {
@@ -20,6 +23,33 @@ pub(crate) enum DoorBody {
 impl DoorBody {
     pub(crate) fn full(bytes: impl Into<Bytes>) -> Self {
         Self::Full(Full::new(bytes.into()))
+    }
+}
+
+/// A body of an answer whose end is counted.
+pub(crate) struct Counted {
+    pub(crate) body: DoorBody,
+    pub(crate) _in_flight: InFlight,
+    /// Closes with the answer.
+    pub(crate) span: Span,
+}
+
+impl Body for Counted {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let Self { body, span, .. } = self.get_mut();
+        let _entered = span.enter();
+        Pin::new(body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -22,7 +22,10 @@ use pointsman_admission::OverloadStatus;
 use pointsman_signals::PromptInput;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tracing::Instrument;
+use tracing::field::Empty;
 
+use body::Counted;
 pub(crate) use body::DoorBody;
 use caller::{Caller, Callers};
 use error::ApiError;
@@ -31,6 +34,7 @@ use proxy::Call;
 
 use crate::config::{DoorLimits, ServerConfig, Timeouts};
 use crate::fleet::Fleet;
+use crate::ops::{Metrics, trace};
 use crate::upstream::Upstreams;
 
 /// A request's place among those that are served at a time; given back when its answer has ended.
@@ -50,6 +54,7 @@ pub(crate) struct Door {
     granted: Vec<String>,
     ids: RequestIds,
     draining: AtomicBool,
+    metrics: Metrics,
 }
 
 /// Where a request's body has its prompt.
@@ -92,6 +97,18 @@ impl Route {
         })
     }
 
+    /// The route in metrics and traces.
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Infer(PromptKind::Chat) => "/v1/chat/completions",
+            Self::Infer(PromptKind::Completion) => "/v1/completions",
+            Self::Infer(PromptKind::Embedding) => "/v1/embeddings",
+            Self::Models | Self::Model(_) => "/v1/models",
+            Self::Health => "/healthz",
+            Self::Ready => "/readyz",
+        }
+    }
+
     const fn method(&self) -> (Method, &'static str) {
         match self {
             Self::Infer(_) => (Method::POST, "POST"),
@@ -106,6 +123,7 @@ impl Door {
         fleet: Arc<Fleet>,
         upstreams: Arc<Upstreams>,
         overload: OverloadStatus,
+        metrics: Metrics,
     ) -> Self {
         Self {
             fleet,
@@ -119,6 +137,7 @@ impl Door {
             granted: config.headers.clone(),
             ids: RequestIds::new(),
             draining: AtomicBool::new(false),
+            metrics,
         }
     }
 
@@ -133,16 +152,23 @@ impl Door {
     }
 
     /// Answers one request.
-    pub(crate) async fn handle(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<DoorBody> {
+    pub(crate) async fn handle(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Counted> {
         let own = self.ids.next();
         let id = request.headers().get(REQUEST_ID).filter(|id| id.len() <= 128).cloned().unwrap_or_else(|| own.clone());
-        let answered = self.answer(request, peer.ip(), &own, &id).await;
+        let route = Route::of(request.uri().path()).as_ref().map_or("none", Route::name);
+        let mut in_flight = self.metrics.request(route);
+        let span = tracing::info_span!("request", id = id.to_str().unwrap_or_default(), route, status = Empty);
+        trace::continue_from(&span, request.headers());
+        let answered = self.answer(request, peer.ip(), &own, &id).instrument(span.clone()).await;
         let mut response = answered.unwrap_or_else(|error| {
             tracing::debug!(?id, status = error.status.as_u16(), code = error.code, error.message, "refused");
             error.response()
         });
         response.headers_mut().insert(REQUEST_ID, id);
-        response
+        let status = response.status().as_u16();
+        in_flight.answered(status);
+        span.record("status", status);
+        response.map(|body| Counted { body, _in_flight: in_flight, span })
     }
 
     async fn answer(

@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use pointsman_routing::Submission;
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use tracing::Span;
 
 use super::body::DoorBody;
 use super::caller::Caller;
@@ -21,6 +22,7 @@ use super::headers::{for_worker, for_workers, strip_hop_by_hop};
 use super::relay::{Relay, Watch};
 use super::routing_fields::RoutingFields;
 use super::{Door, Permit, PromptKind};
+use crate::ops::trace;
 use crate::pool::{Ask, Lease, Pool};
 
 /// Names the worker, the policy and the decision, where the client asks for it.
@@ -69,7 +71,8 @@ pub(super) async fn serve(door: &Door, call: Call<'_>, permit: Permit) -> Result
     let mut fields = RoutingFields::read(&call.parts.headers, &call.body)?;
     let submission = submission(door, &pool, &call, &mut fields).await;
     let prompt_tokens = submission.request.prompt.tokens;
-    let headers = for_workers(&call.parts.headers, call.id, fields.names_worker);
+    let mut headers = for_workers(&call.parts.headers, call.id, fields.names_worker);
+    trace::pass_on(&Span::current(), &mut headers);
 
     let mut lease = pool.dispatch(submission).await.map_err(|error| ApiError::admission(&error, door.overload))?;
     let mut attempt = 0;

@@ -16,6 +16,8 @@ use pointsman_routing::{
 };
 use serde::Serialize;
 
+use crate::observe::Observer;
+
 /// The most candidates of an entry; the cheapest are told.
 const MOST_CANDIDATES: usize = 32;
 /// Decisions that may wait to be explained. One more is dropped and counted: no decision waits for the log.
@@ -82,7 +84,7 @@ pub enum Because {
 }
 
 /// Who writes entries.
-pub type Sink = Box<dyn Fn(&Explained) + Send>;
+pub type Sink = Box<dyn FnMut(&Explained) + Send>;
 
 /// Explains decisions of any number of partitions. Dropping it lets what waits be explained, then ends the thread.
 #[derive(Debug)]
@@ -113,18 +115,18 @@ impl DecisionLog {
         Ok(Self { sender, share, dropped: Arc::default() })
     }
 
-    /// What listens to a partition for the log; goes to [`Partition::set_taps`].
-    #[must_use]
-    pub fn tap(&self, partition: &Partition) -> Box<dyn Tap> {
-        let (key, block_size) = (partition.key().clone(), partition.block_size());
-        let (sender, dropped) = (self.sender.clone(), Arc::clone(&self.dropped));
-        Box::new(LogTap { key, block_size, sender, dropped, share: self.share, due: 0.0 })
-    }
-
     /// Decisions that were not explained since too many waited.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+impl Observer for DecisionLog {
+    fn taps(&self, partition: &Partition) -> Vec<Box<dyn Tap>> {
+        let (key, block_size) = (partition.key().clone(), partition.block_size());
+        let (sender, dropped) = (self.sender.clone(), Arc::clone(&self.dropped));
+        vec![Box::new(LogTap { key, block_size, sender, dropped, share: self.share, due: 0.0 })]
     }
 }
 

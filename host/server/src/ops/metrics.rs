@@ -165,16 +165,6 @@ impl Metrics {
         InFlight { told: self.told.clone(), route, status: STATUS_CLIENT_GONE, started: Instant::now() }
     }
 
-    /// A request waited so long, in milliseconds, for the worker that it got.
-    pub fn queued(&self, key: &PartitionKey, waited_ms: f64) {
-        self.told.queue_seconds.get_or_create(&Partition::of(key)).observe(waited_ms / 1_000.0);
-    }
-
-    /// A request goes to another worker.
-    pub fn retried(&self, key: &PartitionKey) {
-        self.told.retries.get_or_create(&Partition::of(key)).inc();
-    }
-
     /// A change of the policy file was seen.
     pub fn reloaded(&self, activated: bool) {
         let result = if activated { "activated" } else { "refused" };
@@ -211,6 +201,14 @@ impl Drop for InFlight {
 }
 
 impl Observer for Metrics {
+    fn dispatched(&self, partition: &pointsman_routing::Partition, waited_ms: f64) {
+        self.told.queue_seconds.get_or_create(&Partition::of(partition.key())).observe(waited_ms / 1_000.0);
+    }
+
+    fn retried(&self, partition: &pointsman_routing::Partition) {
+        self.told.retries.get_or_create(&Partition::of(partition.key())).inc();
+    }
+
     fn decided(&self, made: &DecisionMade<'_>) {
         let partition = Partition::of(made.partition.key());
         self.told.decision_seconds.get_or_create(&partition).observe(made.elapsed_us / 1e6);

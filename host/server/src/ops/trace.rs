@@ -45,12 +45,37 @@ pub enum TraceError {
     },
 }
 
-/// Sends spans to the OTLP collector at `endpoint`, a URL with its path, from `runtime`. Shutting the provider down sends
-/// what is left; that blocks.
-///
-/// # Errors
-/// [`TraceError`].
-pub fn provider(endpoint: &str, runtime: Handle) -> Result<SdkTracerProvider, TraceError> {
+/// Spans on their way to a collector.
+#[derive(Debug)]
+pub struct Traces(SdkTracerProvider);
+
+impl Traces {
+    /// Sends spans to the OTLP collector at `endpoint`, a URL with its path, from `runtime`.
+    ///
+    /// # Errors
+    /// [`TraceError`].
+    pub fn start(endpoint: &str, runtime: Handle) -> Result<Self, TraceError> {
+        provider(endpoint, runtime).map(Self)
+    }
+
+    /// The layer that makes spans of the program spans of the trace.
+    #[must_use]
+    pub fn layer<S>(&self) -> OpenTelemetryLayer<S, SdkTracer>
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        tracing_opentelemetry::layer().with_tracer(self.0.tracer("pointsman"))
+    }
+
+    /// Sends what is left, and sends no more. Blocks until that is done, so it is not for the threads of `runtime`.
+    pub fn finish(self) {
+        if let Err(error) = self.0.shutdown() {
+            tracing::warn!(%error, "the last spans could not be sent");
+        }
+    }
+}
+
+fn provider(endpoint: &str, runtime: Handle) -> Result<SdkTracerProvider, TraceError> {
     let wrong = |reason: String| TraceError::Endpoint { endpoint: endpoint.to_owned(), reason };
     let scheme = endpoint.parse::<http::Uri>().map_err(|error| wrong(error.to_string()))?;
     if !matches!(scheme.scheme_str(), Some("http" | "https")) {
@@ -72,15 +97,6 @@ pub fn provider(endpoint: &str, runtime: Handle) -> Result<SdkTracerProvider, Tr
         .map_err(|error| wrong(error.to_string()))?;
     let resource = Resource::builder().with_service_name("pointsman").build();
     Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
-}
-
-/// The layer that makes spans of the program spans of the trace.
-#[must_use]
-pub fn layer<S>(provider: &SdkTracerProvider) -> OpenTelemetryLayer<S, SdkTracer>
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-{
-    tracing_opentelemetry::layer().with_tracer(provider.tracer("pointsman"))
 }
 
 /// Makes `span` part of the trace that the client's `traceparent` names, where it names one.

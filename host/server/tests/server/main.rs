@@ -5,6 +5,8 @@ mod door;
 mod failing;
 mod keys;
 mod limits;
+mod ops;
 mod sessions;
+mod signals;
 mod tls;
 mod world;
