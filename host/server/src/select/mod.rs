@@ -52,7 +52,6 @@ impl SelectionOptions {
 
 /// The routes of the selection service over a directory of workers. Reservations that nobody frees are given back by a
 /// task on the directory's runtime, for as long as the routes live.
-#[must_use]
 pub fn routes(fleet: Arc<Fleet>, options: SelectionOptions) -> axum::Router {
     let runtime = fleet.runtime().clone();
     let service = Arc::new(Service::new(fleet, options));

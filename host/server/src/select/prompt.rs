@@ -9,6 +9,9 @@ use dynamo_kv_router::protocols::{
 use super::error::SelectError;
 use super::wire::PromptBody;
 
+/// What each block of a prompt has besides its tokens; none where nothing has.
+type Infos<'a> = Option<&'a [Option<BlockExtraInfo>]>;
+
 /// How a partition hashes prompts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hashing {
@@ -51,7 +54,7 @@ impl PromptBody {
     }
 
     /// The tokens to hash, and what their blocks have besides.
-    fn tokens(&self) -> Option<(&[u32], Option<&[Option<BlockExtraInfo>]>)> {
+    fn tokens(&self) -> Option<(&[u32], Infos<'_>)> {
         let multimodal = self.mm_routing_info.as_ref().filter(|info| !info.routing_token_ids.is_empty());
         match multimodal {
             Some(info) => Some((&info.routing_token_ids, Some(&info.block_mm_infos))),
@@ -59,7 +62,7 @@ impl PromptBody {
         }
     }
 
-    fn hash(&self, tokens: &[u32], infos: Option<&[Option<BlockExtraInfo>]>, hashing: Hashing) -> Hashed {
+    fn hash(&self, tokens: &[u32], infos: Infos<'_>, hashing: Hashing) -> Hashed {
         let options = BlockHashOptions {
             block_mm_infos: infos,
             lora_name: self.lora_name.as_deref(),

@@ -75,7 +75,8 @@ impl Place {
         }
     }
 
-    /// How many KV blocks of a prompt stand in no chain: the last one, where it is not full.
+    /// How many KV blocks of a prompt its partition does not count: the last one, where it is not full. Of a prompt without
+    /// a full block it counts all that there are.
     fn untracked(&self, hashed: &Hashed) -> u64 {
         let blocks = hashed.tokens.div_ceil(self.pool.partition().block_size().into());
         if hashed.tracked.is_empty() { 0 } else { blocks.saturating_sub(hashed.tracked.len() as u64) }
@@ -108,16 +109,16 @@ impl Service {
         let hashed = body.prompt.for_selection(place.hashing(settings))?;
         let mut ask = ask(&mut body, settings, &hashed);
         let overlaps = place.pool.look_up(&mut ask);
-        let submission = self.submission(id.as_deref(), policy_class.clone(), ask.clone());
+        let submission = |ask: &Ask| self.submission(id.as_deref(), policy_class.clone(), ask.clone());
 
         let (decision, lease, answered_load) = match mode {
             Mode::Advisory => {
-                let decision = place.pool.pick(&mut ask.clone()).map_err(AdmissionError::from)?;
+                let decision = place.pool.pick(&mut ask).map_err(AdmissionError::from)?;
                 (decision, None, Some(self.worker_load(&place, decision.worker)))
             }
-            Mode::Query => (place.pool.advise(submission).await?, None, None),
+            Mode::Query => (place.pool.advise(submission(&ask)).await?, None, None),
             Mode::Book => {
-                let lease = place.pool.dispatch(submission).await?;
+                let lease = place.pool.dispatch(submission(&ask)).await?;
                 lease.bind_session()?;
                 (*lease.decision(), Some(lease), None)
             }
@@ -129,14 +130,13 @@ impl Service {
         };
         load.decode_blocks += place.untracked(&hashed) as f64;
 
-        let booked = lease.is_some();
+        let (booked, tracks) = (lease.is_some(), ask.tracks_prefill_tokens);
         if let (Some(lease), Some(claim)) = (lease, claim) {
             claim.install(lease, self.fleet.clock().now_ms());
         } else if let Some(id) = &id {
-            let selection = Selection { ask: ask.clone(), decision, policy_class };
+            let selection = Selection { ask, decision, policy_class };
             locked(&self.pending).insert(place.key.clone(), id.clone(), selection, self.fleet.clock().now_ms());
         }
-        let tracks = ask.tracks_prefill_tokens;
         Ok(SelectAnswer {
             selection_id: id,
             sequence_hashes: booked.then(|| hashed.tracked.iter().map(|hash| hash.cast_signed()).collect()),
