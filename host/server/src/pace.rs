@@ -41,3 +41,38 @@ impl Pace {
 fn may_leave() -> bool {
     Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Whether another task of a runtime with one thread gets on while a decision waits for it.
+    fn lets_others_run(pace: Pace) -> bool {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let (send, receive) = mpsc::channel();
+        let decision = runtime.spawn(async move {
+            tokio::spawn(async move { send.send(()) });
+            pace.run(|| receive.recv_timeout(Duration::from_secs(30))).is_ok()
+        });
+        runtime.block_on(decision).unwrap()
+    }
+
+    #[test]
+    fn a_first_decision_and_one_after_a_slow_one_hold_up_no_other_task() {
+        assert!(lets_others_run(Pace::default()));
+        let pace = Pace::default();
+        for _ in 0..PROBATION {
+            pace.run(|| ());
+        }
+        pace.run(|| std::thread::sleep(SLOW * 2));
+        assert!(lets_others_run(pace));
+    }
+
+    #[test]
+    fn a_runtime_of_one_thread_decides_where_it_is_asked() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert_eq!(runtime.block_on(async { Pace::default().run(|| 7) }), 7);
+    }
+}
