@@ -71,7 +71,7 @@ fn each_step_of_the_first_policy_works_as_written() {
 #[test]
 fn the_readme_names_every_command() {
     let help = String::from_utf8(common::run(["--help"]).stdout).unwrap();
-    for command in ["replay", "policy", "config", "record"] {
+    for command in ["serve", "replay", "policy", "config", "record"] {
         assert!(help.contains(command) && README.contains(&format!("`pointsman {command}")), "{command}");
     }
 }

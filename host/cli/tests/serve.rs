@@ -157,8 +157,8 @@ fn a_users_policy_is_swapped_while_a_stream_runs() {
 fn a_trapping_policy_fails_no_request() {
     let folder = tempfile::tempdir().unwrap();
     fs::copy(build("misbehaving"), folder.path().join("misbehaving.wasm")).unwrap();
-    let policies = "components: [{type: bad, path: misbehaving.wasm}]\n\
-                    worker_selection: {aggregated: b, instances: [{name: b, type: bad, parameters: {mode: trap}}]}\n";
+    let policies = "components: [{type: bad, path: misbehaving.wasm}]\nworker_selection:\n  aggregated: b\n  instances:\n    \
+                    - {name: b, type: bad, parameters: {mode: trap}, on_fault: {filter: fallback}}\n";
     let engines = [engine("1000"), engine("1000")];
     let server = server(folder.path(), &[&engines[0], &engines[1]], policies);
     let address = server.address();

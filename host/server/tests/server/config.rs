@@ -72,3 +72,28 @@ workers:
     assert_eq!(worker.upstream.api_key_file.as_deref(), Some("/etc/pointsman/key"));
     assert_eq!(ServerConfig::parse("server.yaml", Path::new(""), "{}").unwrap(), ServerConfig::default());
 }
+
+#[test]
+fn the_document_names_every_key() {
+    const DOCUMENT: &str = include_str!("../../../../docs/operations.md");
+    for (text, prefix) in [
+        ("x: 1", ""),
+        ("tls: {x: 1}", ""),
+        ("admin: {x: 1}", ""),
+        ("selection: {x: 1}", ""),
+        ("keys: [{x: 1}]", ""),
+        ("trusted_proxy: {x: 1}", ""),
+        ("models: [{x: 1}]", ""),
+        ("workers: [{x: 1}]", ""),
+        ("limits: {x: 1}", "limits."),
+        ("timeouts: {x: 1}", "timeouts."),
+    ] {
+        let problem = problems(text).into_iter().find(|problem| problem.contains("unknown field `x`")).unwrap();
+        let (_, keys) = problem.split_once("the fields allowed here are ").unwrap();
+        for key in keys.split(", ") {
+            // A section with keys of its own is named by them.
+            let named = DOCUMENT.contains(&format!("`{prefix}{key}`")) || DOCUMENT.contains(&format!("`{key}."));
+            assert!(named, "docs/operations.md says nothing of `{prefix}{key}`");
+        }
+    }
+}

@@ -58,7 +58,8 @@ async fn metrics_tell_what_was_decided_answered_and_used() {
     assert_eq!(value(&text, &format!("pointsman_queue_wait_seconds_count{of}}}")), 4.0);
     assert_eq!(value(&text, &format!(r#"pointsman_requests_ended_total{of},end="completed"}}"#)), 4.0);
     assert_eq!(value(&text, &format!(r#"pointsman_queue_requests{of},policy_class="only"}}"#)), 0.0);
-    let answered = |status| format!(r#"pointsman_http_requests_total{{route="/v1/chat/completions",status="{status}"}}"#);
+    let answered =
+        |status| format!(r#"pointsman_http_requests_total{{route="/v1/chat/completions",status="{status}"}}"#);
     assert_eq!((value(&text, &answered(200)), value(&text, &answered(404))), (4.0, 1.0));
     assert_eq!(value(&text, r#"pointsman_http_requests_total{route="none",status="404"}"#), 1.0);
     assert_eq!(value(&text, "pointsman_http_requests_in_flight"), 0.0);
@@ -77,7 +78,8 @@ async fn every_metric_is_in_the_document_and_no_other() {
         world.chat("hello", &[]).await;
     }
     let text = metrics(&world).await;
-    let told: BTreeSet<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let told: BTreeSet<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
     let page = include_str!("../../../../docs/operations.md");
     let documented: BTreeSet<&str> =
         page.lines().filter_map(|line| line.strip_prefix("| `pointsman_")?.split('`').next()).collect();
@@ -114,8 +116,7 @@ fn a_decision_is_explained_by_costs_and_filters() {
     let overlaps = [overlap(1, 1.0), overlap(2, 4.0), overlap(3, 4.0)];
     let request = Request { now_ms: 7.5, prompt_tokens: 128, overlaps: &overlaps, ..Request::default() };
     let decided: Vec<u64> = (0..4).map(|_| partition.decide(&request).unwrap().worker.worker).collect();
-    let told: Vec<Explained> =
-        (0..2).map(|_| receiver.recv_timeout(Duration::from_secs(60)).unwrap()).collect();
+    let told: Vec<Explained> = (0..2).map(|_| receiver.recv_timeout(Duration::from_secs(60)).unwrap()).collect();
     assert!(receiver.try_recv().is_err(), "every other decision is explained");
     for explained in told {
         assert_eq!((explained.now_ms, explained.candidates, &*explained.outcome), (7.5, 3, "ok"));
