@@ -1,6 +1,12 @@
 //! Dynamo's own selection service and `pointsman select-service`: the same calls, the same answers, the same picks.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "what the tests share stands outside of them")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    missing_docs,
+    unreachable_pub,
+    reason = "what the tests share stands outside of them"
+)]
 
 #[path = "../../../host/server/tests/select/cases.rs"]
 mod cases;

@@ -43,6 +43,7 @@ pub fn inside(test: &str, fixtures: &[&str]) -> bool {
     let output = namespace(r#"ip link set lo up && exec "$0" "$@""#).unwrap();
     let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    println!("{text}");
     false
 }
 

@@ -5,9 +5,14 @@ mod cases;
 mod service;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pointsman_routing::WorkerKey;
+use pointsman_server::config::ServerConfig;
+use pointsman_server::fleet::WorkerSpec;
 use pointsman_server::select::{PendingLimits, SelectionOptions};
+use pointsman_server::{Server, Setup};
 use serde_json::{Value, json};
 
 use service::Service;
@@ -187,6 +192,26 @@ async fn many_clients_at_once_leave_nothing_behind() {
     tokio::join!(client(0), client(1), client(2), client(3), client(4), client(5), client(6), client(7));
     service.until_idle().await;
     assert!(started.elapsed() < Duration::from_secs(60));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_beside_the_front_door_has_the_same_workers_and_loads() {
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let mut spec = WorkerSpec::new(7);
+    (spec.model_name, spec.endpoint, spec.block_size) =
+        ("m".to_owned(), Some("http://127.0.0.1:9".to_owned()), Some(16));
+    let config = ServerConfig { listen, selection: Some(listen), workers: vec![spec], ..ServerConfig::default() };
+    let (router, signals) = service::router("");
+    let server = Server::start(Setup::new(config, router, signals)).await.unwrap();
+    let service = Service::at(server.selection_address().unwrap(), Arc::clone(server.fleet()));
+    let booked = with(prompt(0..64), json!({"selection_id": "a", "worker_id": 7, "effective_prefill_tokens": 64}));
+    assert_eq!(service.post("/reservations", &booked).await.0, 201);
+    let pool = server.fleet().pool("m", "default").unwrap();
+    assert_eq!(pool.partition().load(WorkerKey::new(7, 0)).unwrap().active_prefill_tokens, 64.0);
+    assert_eq!(service.post("/workers", &worker(8)).await.0, 201);
+    assert_eq!(server.fleet().schedulable(), 2);
+    drop(service);
+    server.drain().await;
 }
 
 /// The calls that the page lists: method and path.

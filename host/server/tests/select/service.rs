@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use pointsman_routing::Router;
 use pointsman_routing::config::{Overrides, PolicyConfig};
 use pointsman_server::config::ServerConfig;
 use pointsman_server::fleet::Fleet;
@@ -22,6 +23,15 @@ use tokio::runtime::Handle;
 
 use crate::cases::Call;
 
+/// A router by a router-policy file's text, or without one, and what tells it of prefixes.
+pub fn router(policy: &str) -> (Arc<Router>, Arc<Predicted>) {
+    let parse = |text| PolicyConfig::parse("policy.yaml", ".".as_ref(), text).unwrap();
+    let policies = (!policy.is_empty()).then(|| parse(policy));
+    let router = policies::router(&ServerConfig::default(), policies, Overrides::default(), |sandbox| sandbox).unwrap();
+    let signals = Predicted { router_config: router.router_config(), ttl_ms: TTL_MS };
+    (Arc::new(router), Arc::new(signals))
+}
+
 pub struct Service {
     address: std::net::SocketAddr,
     client: Client<HttpConnector, Full<Bytes>>,
@@ -31,17 +41,17 @@ pub struct Service {
 impl Service {
     /// Starts a service with a router-policy file's text, which may name the built-in policies; or with none.
     pub async fn start(policy: &str, options: SelectionOptions) -> Self {
-        let parse = |text| PolicyConfig::parse("policy.yaml", ".".as_ref(), text).unwrap();
-        let config = (!policy.is_empty()).then(|| parse(policy));
-        let router =
-            policies::router(&ServerConfig::default(), config, Overrides::default(), |sandbox| sandbox).unwrap();
-        let router = Arc::new(router);
-        let signals = Arc::new(Predicted { router_config: router.router_config(), ttl_ms: TTL_MS });
+        let (router, signals) = router(policy);
         let fleet = Arc::new(Fleet::new(router, signals, Arc::new(NoObserver), Clock::start(), Handle::current()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let app = routes(Arc::clone(&fleet), options);
         tokio::spawn(async move { axum::serve(listener, app).await });
+        Self::at(address, fleet)
+    }
+
+    /// A client of a service that runs already.
+    pub fn at(address: std::net::SocketAddr, fleet: Arc<Fleet>) -> Self {
         Self { address, client: Client::builder(TokioExecutor::new()).build_http(), fleet }
     }
 
