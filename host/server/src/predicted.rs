@@ -48,7 +48,14 @@ struct Index {
     router_config: RouterConfig,
     block_size: u32,
     held: Arc<pointsman_signals::PrefixIndex>,
-    streams: Mutex<HashMap<WorkerKey, (KvEventSource, KvEventStream)>>,
+    streams: Mutex<HashMap<u64, Followed>>,
+}
+
+/// What is listened to of one worker.
+struct Followed {
+    sources: Vec<KvEventSource>,
+    /// They listen until they are dropped.
+    _streams: Vec<KvEventStream>,
 }
 
 impl PrefixIndex for Index {
@@ -68,39 +75,43 @@ impl PrefixIndex for Index {
     }
 
     fn joined(&self, worker: &WorkerSpec, runtime: &Handle) {
-        let wanted: Vec<KvEventSource> = sources(worker, self.block_size).collect();
+        let wanted = sources(worker, self.block_size);
         let mut streams = locked(&self.streams);
-        streams.retain(|row, (source, _)| row.worker != worker.worker_id || wanted.contains(source));
-        for source in wanted {
-            if streams.contains_key(&source.key) {
-                continue;
-            }
-            let _runtime = runtime.enter();
-            match KvEventStream::start(Arc::clone(&self.held), source.clone()) {
-                Ok(stream) => _ = streams.insert(source.key, (source, stream)),
-                Err(error) => tracing::error!(worker = worker.worker_id, "{error}"),
-            }
+        let followed = streams.get(&worker.worker_id);
+        if followed.map_or(&[][..], |followed| &followed.sources) == wanted {
+            return;
         }
+        // Who is told of otherwise starts anew.
+        streams.remove(&worker.worker_id);
+        self.held.remove_worker(worker.worker_id);
+        let _runtime = runtime.enter();
+        let start = |source: &KvEventSource| {
+            let started = KvEventStream::start(Arc::clone(&self.held), source.clone());
+            started.inspect_err(|error| tracing::error!(worker = worker.worker_id, "{error}")).ok()
+        };
+        let followed = Followed { _streams: wanted.iter().filter_map(start).collect(), sources: wanted };
+        streams.insert(worker.worker_id, followed);
     }
 
     fn removed(&self, worker: u64) {
-        locked(&self.streams).retain(|row, _| row.worker != worker);
+        locked(&self.streams).remove(&worker);
         self.held.remove_worker(worker);
     }
 }
 
-/// Where a worker publishes KV events, rank by rank.
-fn sources(worker: &WorkerSpec, block_size: u32) -> impl Iterator<Item = KvEventSource> {
-    let only = worker.kv_events_endpoint.as_ref().map(|endpoint| (worker.start_rank(), endpoint));
-    let each = worker.kv_events_endpoints.iter().map(|(rank, endpoint)| (*rank, endpoint));
-    // One that is named for its rank goes before the only one.
-    let only = only.filter(|(rank, _)| !worker.kv_events_endpoints.contains_key(rank));
-    only.into_iter().chain(each).map(move |(rank, endpoint)| KvEventSource {
+/// Where a worker publishes KV events, rank by rank. An endpoint that is named for its rank goes before the only one.
+fn sources(worker: &WorkerSpec, block_size: u32) -> Vec<KvEventSource> {
+    let mut endpoints = worker.kv_events_endpoints.clone();
+    if let Some(only) = &worker.kv_events_endpoint {
+        endpoints.entry(worker.start_rank()).or_insert_with(|| only.clone());
+    }
+    let source = |(rank, endpoint)| KvEventSource {
         key: WorkerKey::new(worker.worker_id, rank),
-        endpoint: endpoint.clone(),
+        endpoint,
         topic: String::new(),
         block_size,
-    })
+    };
+    endpoints.into_iter().map(source).collect()
 }
 
 #[cfg(test)]

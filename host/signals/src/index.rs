@@ -169,12 +169,15 @@ impl PrefixIndex {
         }
     }
 
-    /// Takes over what an engine told; false where it stands on something that is not known here, or where there is no
-    /// room for it.
+    /// Takes over what an engine told; false where it stands on something that is not known here, where there is no room
+    /// for it, or where its worker has gone.
     pub(crate) fn apply(&self, event: RouterEvent) -> bool {
         let row = WorkerKey::new(event.worker_id, event.event.dp_rank);
         let tier = Tiers::of(event.storage_tier);
         let mut state = self.write();
+        if !state.publishing.contains(&row.worker) {
+            return false;
+        }
         match event.event.data {
             KvCacheEventData::Stored(stored) => return state.store(row, &stored, tier, self.settings.max_blocks),
             KvCacheEventData::Removed(removed) => {
@@ -329,6 +332,14 @@ mod tests {
         PrefixIndex::new(IndexSettings { prediction_ttl_ms: 100.0, max_blocks })
     }
 
+    /// An index that listens to both workers.
+    fn listening(max_blocks: usize) -> PrefixIndex {
+        let index = index(max_blocks);
+        index.publishes(A.worker);
+        index.publishes(B.worker);
+        index
+    }
+
     fn at(index: &PrefixIndex, hashes: &[u64], now_ms: f64) -> Vec<(WorkerKey, [u32; 3])> {
         let mut overlaps = Vec::new();
         index.overlaps(hashes, now_ms, &mut overlaps);
@@ -389,7 +400,7 @@ mod tests {
 
     #[test]
     fn events_tell_what_a_row_holds_in_each_tier() {
-        let index = index(100);
+        let index = listening(100);
         assert!(index.apply(store(A, StorageTier::Device, None, &[1, 2])));
         assert!(index.apply(store(A, StorageTier::HostPinned, None, &[1, 2, 3])));
         assert!(index.apply(store(A, StorageTier::Disk, Some(3), &[4])));
@@ -405,7 +416,7 @@ mod tests {
 
     #[test]
     fn a_block_whose_parent_is_not_known_is_not_taken() {
-        let index = index(100);
+        let index = listening(100);
         assert!(!index.apply(store(A, StorageTier::Device, Some(1), &[2])));
         index.apply(store(B, StorageTier::Device, None, &[1]));
         assert!(!index.apply(store(A, StorageTier::Device, Some(1), &[2])), "each row's engine has names of its own");
@@ -428,7 +439,7 @@ mod tests {
 
     #[test]
     fn events_beyond_the_bound_are_dropped() {
-        let index = index(2);
+        let index = listening(2);
         assert!(!index.apply(store(A, StorageTier::Device, None, &[1, 2, 3])));
         assert_eq!(at(&index, &chain(&[1, 2, 3]), 0.0), [(A, [2, 0, 0])]);
     }
@@ -443,6 +454,7 @@ mod tests {
         index.apply(store(A, StorageTier::Device, None, &[1]));
         index.routed(B, &chain(&[1]), 0.0);
         index.remove_worker(A.worker);
+        assert!(!index.apply(store(A, StorageTier::Device, None, &[1])), "what comes late is of nobody");
         assert_eq!(at(&index, &chain(&[1]), 0.0), [(B, [1, 0, 0])]);
         index.remove_worker(B.worker);
         assert_eq!(index.blocks(), 0);
