@@ -34,7 +34,7 @@ worker_selection:
   aggregated: own
   instances: [{name: own, type: least-loaded}]
 policy_classes:
-  - {name: only, quantum: 1, policy_family: only, cache_bucket: all}
+  - {name: only, quantum: 1, policy_family: only, cache_bucket: all, prefill_busy_threshold: 1000000}
 uncached_isl_buckets: [{min_tokens: 0, bucket: all}]
 default_policy_family: only
 ";
@@ -92,7 +92,7 @@ async fn every_metric_is_in_the_document_and_no_other() {
 
 #[test]
 fn a_decision_is_explained_by_costs_and_filters() {
-    let built_in = pointsman_policies::get("disagg-filter-score-pick").unwrap();
+    let built_in = pointsman_policies::get("simple-filter-score-pick").unwrap();
     let artifact = Artifact::from_bytes(built_in.name, built_in.component).trusted();
     let file = "worker_selection: {aggregated: a, instances: [{name: a, type: t, parameters: {min_device_overlap_blocks: 2}}]}";
     let config = PolicyConfig::parse("policy.yaml", Path::new(""), file).unwrap();
