@@ -1,4 +1,5 @@
 //! `pointsman mock-worker` as a process.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
 mod common;
 

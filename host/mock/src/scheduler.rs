@@ -349,7 +349,7 @@ mod tests {
         };
         assert_eq!((stored, *parent, tokens), (&hashes, None, &prompt[..8].to_vec()));
         assert_eq!(*output, hashes.last().copied(), "the answer's block follows the prompt's");
-        // All but five of the eight blocks are wanted: the three that were idle longest remain until then.
+        // Seven of the eight blocks are wanted: of the three that are idle two have to go.
         let _other = submit(&mut scheduler, &[9; 20], 8);
         run(&mut scheduler);
         let removed: Vec<_> =

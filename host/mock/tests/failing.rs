@@ -1,4 +1,5 @@
 //! How the engine fails when it is told to, and that it lets go of what nobody waits for.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
 mod common;
 

@@ -1,6 +1,7 @@
 //! A lookup of overlaps, beside the same lookup in Dynamo's radix tree, over the same blocks.
 //!
 //! `cargo bench --profile dev -p pointsman-signals --bench index` prints the median of each in nanoseconds, taken in turn.
+#![allow(clippy::unwrap_used, reason = "a bench may end by a panic")]
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,4 +1,5 @@
 //! KV events over real sockets: of the simulated engine, and of a publisher that loses and garbles them.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
 use std::sync::Arc;
 use std::time::Duration;

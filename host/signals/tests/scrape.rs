@@ -1,4 +1,5 @@
 //! Metrics read from simulated engines and from servers that misbehave.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
 use std::collections::BTreeMap;
 use std::time::Duration;

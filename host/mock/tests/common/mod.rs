@@ -1,5 +1,5 @@
 //! A client for a running engine.
-
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 #![allow(dead_code, reason = "each test file uses its part of it")]
 
 use std::time::Duration;
