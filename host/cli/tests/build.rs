@@ -188,8 +188,8 @@ fn a_file_that_is_no_policy_is_refused_in_one_sentence() {
     let garbage = folder.join("garbage.wasm");
     fs::write(&garbage, [7; 100]).unwrap();
     let interface = |name: &str| format!("(component (instance $i) (export \"{name}\" (instance $i)))");
-    let import = "(component (import \"wasi:cli/environment@0.2.0\" (instance (export \"get\" (func)))) \
-         (import \"wasi:clocks/wall-clock@0.2.0\" (instance (export \"now\" (func)))) \
+    let import = "(component (import \"wasi:http/outgoing-handler@0.2.0\" (instance (export \"get\" (func)))) \
+         (import \"wasi:keyvalue/store@0.2.0\" (instance (export \"now\" (func)))) \
          (instance $i) (export \"pointsman:policy/policy@0.1.0\" (instance $i)) \
          (export \"pointsman:policy/worker-scorer@0.1.0\" (instance $i)))";
     let cases = [
@@ -197,7 +197,7 @@ fn a_file_that_is_no_policy_is_refused_in_one_sentence() {
         (component(folder, "core.wasm", "(module)"), vec!["is a core module", "pointsman policy build"]),
         (component(folder, "empty.wasm", "(component)"), vec!["does not export pointsman:policy/policy@0.1.0"]),
         (component(folder, "newer.wasm", &interface("pointsman:policy/policy@9.0.0")), vec!["9.0.0", "0.1.0"]),
-        (component(folder, "wasi.wasm", import), vec!["wasi:cli/environment@0.2.0", "wasi:clocks/wall-clock@0.2.0"]),
+        (component(folder, "wasi.wasm", import), vec!["wasi:http/outgoing-handler@0.2.0", "wasi:keyvalue/store@0.2.0"]),
         (folder.join("missing.wasm"), vec!["cannot be read"]),
     ];
     for (path, expected) in cases {

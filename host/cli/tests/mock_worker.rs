@@ -49,7 +49,7 @@ fn a_mock_worker_says_where_it_is_serves_and_ends_when_it_is_told_to() {
 
 #[test]
 fn what_it_cannot_be_is_said_in_one_sentence() {
-    let sentence = error(&run(["mock-worker", "--decode-ms-per-token", "-1"]));
+    let sentence = error(&run(["mock-worker", "--decode-ms-per-token=-1"]));
     assert_eq!(sentence, "a --decode-ms-per-token of -1 is no time that can pass; give a number from 0 on");
     let sentence = error(&run(["mock-worker", "--kv-events", "here"]));
     assert!(sentence.starts_with("KV events cannot be published at here: "), "{sentence}");
