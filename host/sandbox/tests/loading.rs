@@ -112,7 +112,7 @@ fn a_stage_of_another_version_is_not_passed_over() {
 #[test]
 fn every_import_that_is_not_allowed_is_named() {
     let before = r#"
-        (import "wasi:cli/environment@0.2.0" (instance (export "get" (func))))
+        (import "wasi:http/types@0.2.0" (instance (export "get" (func))))
         (import "pointsman:policy/log@0.1.1" (instance (export "log" (func))))
         (import "clock" (func))
         (import "empty" (instance))
@@ -120,7 +120,7 @@ fn every_import_that_is_not_allowed_is_named() {
     let error = refused(&Policy { before: before.into(), imports_log: true, ..Policy::default() }.artifact());
     assert_eq!(
         error.to_string(),
-        "test.wasm imports wasi:cli/environment@0.2.0, pointsman:policy/log@0.1.1, clock, resources; a policy may \
+        "test.wasm imports wasi:http/types@0.2.0, pointsman:policy/log@0.1.1, clock, resources; a policy may \
          import pointsman:policy/log@0.1.0 alone"
     );
 }
