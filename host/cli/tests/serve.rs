@@ -1,5 +1,7 @@
 //! `pointsman serve` as a process: what it prints, policies that change and fail while it serves, and how it stops.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
+
 mod common;
 
 use std::fmt::Write as _;

@@ -23,7 +23,7 @@ async fn a_worker_that_fails_before_the_first_byte_is_passed_over() {
         Failures { die_after_tokens: Some(0), ..Failures::default() },
     ] {
         let world = Plan::of(2).start().await;
-        fail(&world, 1, failures.clone());
+        fail(&world, 1, failures);
         for text in ["a", "b", "c", "d", "e", "f"] {
             for body in [chat(text, 3), streaming(chat(text, 3))] {
                 let answer = world.post(PATH, &body, &[("x-pointsman-explain", "1")]).await;

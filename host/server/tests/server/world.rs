@@ -1,5 +1,4 @@
 //! A running server in front of simulated engines, and a client for it.
-#![allow(clippy::unwrap_used, reason = "a helper that fails fails its test")]
 
 use std::fmt::Write;
 use std::path::Path;
