@@ -65,7 +65,7 @@ impl Drop for Service {
 pub fn command(folder: &Path, port: u16, yaml: &str) -> Command {
     let file = folder.join(format!("policy-{port}.yaml"));
     std::fs::write(&file, yaml).unwrap();
-    let mut command = Command::new(option_env!("CARGO_BIN_EXE_pointsman-dynamo").unwrap());
+    let mut command = Command::new(option_env!("CARGO_BIN_EXE_pointsman-dynamo").unwrap_or("pointsman-dynamo"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DYN_") || name == "RUST_LOG") {
         command.env_remove(name);
     }
