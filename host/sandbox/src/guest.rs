@@ -114,7 +114,7 @@ impl State {
             limiter: Limiter::new(limits, account),
             log: Log::new(source),
             #[cfg(feature = "wasi")]
-            wasi: Wasi::new(seed),
+            wasi: Wasi::new(seed, limits.log_bytes),
         }
     }
 
@@ -122,9 +122,7 @@ impl State {
     fn begin(&mut self, now_ms: f64) {
         self.log.refill();
         #[cfg(feature = "wasi")]
-        {
-            self.wasi.now_ms = now_ms;
-        }
+        self.wasi.begin(now_ms);
         #[cfg(not(feature = "wasi"))]
         let _ = now_ms;
     }

@@ -1,4 +1,4 @@
-//! The one import: a bounded log.
+//! The import of every policy: a bounded log.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -201,12 +201,6 @@ impl Log {
             Level::Trace => tracing::trace!(target: "pointsman::policy", instance, partition, "{shown}"),
         }
         (bytes, over)
-    }
-
-    /// Bytes that this call may still log.
-    #[cfg(feature = "wasi")]
-    pub(crate) fn room(&self) -> usize {
-        if self.full.is_some() { 0 } else { self.left }
     }
 
     /// Logs what the budgets leave of a message.

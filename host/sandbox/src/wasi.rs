@@ -32,15 +32,27 @@ const RESOLUTION_NS: u64 = 1_000_000;
 #[derive(Debug)]
 pub(crate) struct Wasi {
     /// The request's time.
-    pub(crate) now_ms: f64,
+    now_ms: f64,
+    /// Bytes of output that this call may still have looked at: no clock and no neighbour changes it.
+    look: usize,
+    most_look: usize,
     random: fastrand::Rng,
     /// The unfinished lines of standard output and standard error.
     lines: [Vec<u8>; 2],
 }
 
 impl Wasi {
-    pub(crate) fn new(seed: u32) -> Self {
-        Self { now_ms: 0.0, random: fastrand::Rng::with_seed(seed.into()), lines: Default::default() }
+    /// Of a guest that may log so many bytes in a call.
+    pub(crate) fn new(seed: u32, log_bytes: u64) -> Self {
+        // Twice as much, since an end of line is not logged and an empty line counts as a byte: the log runs out first.
+        let most_look = usize::try_from(log_bytes).unwrap_or(usize::MAX).saturating_add(1).saturating_mul(2);
+        let random = fastrand::Rng::with_seed(seed.into());
+        Self { now_ms: 0.0, look: most_look, most_look, random, lines: Default::default() }
+    }
+
+    /// Starts a call.
+    pub(crate) fn begin(&mut self, now_ms: f64) {
+        (self.now_ms, self.look) = (now_ms, self.most_look);
     }
 
     /// Nanoseconds; 0 where the time is no time.
@@ -290,11 +302,11 @@ fn io(linked: &mut Linked<'_>, interface: &str, name: &str) -> wasmtime::Result<
 /// Logs the lines that the contents end, and holds the rest back.
 fn write(store: &mut Store<'_>, output: Output, contents: &WasmList<u8>) -> wasmtime::Result<()> {
     log::charge(store, FUEL_PER_CALL)?;
-    // What the log has no room for costs no look: a guest may call as often as its fuel lasts. One byte more than fits
-    // tells that something was lost.
+    // What is more than the log could hold costs no look: a guest may call as often as its fuel lasts.
     let bytes = contents.as_le_slice(&*store);
-    let looked_at = bytes.len().min(store.data().log.room().saturating_add(1));
+    let looked_at = bytes.len().min(store.data().wasi.look);
     let bytes = bytes.get(..looked_at).unwrap_or_default().to_vec();
+    store.data_mut().wasi.look -= looked_at;
     for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
         let state = store.data_mut();
         let line = output.lines(&mut state.wasi);

@@ -128,3 +128,26 @@ fn what_is_not_granted_ends_the_call_by_its_name() {
         assert_eq!(slot.score(&args(&[0.0])).unwrap(), [0.0], "the next guest is well");
     }
 }
+
+#[cfg(feature = "wasi")]
+#[test]
+fn a_print_costs_the_same_whether_the_log_has_room_or_none() {
+    // Twenty lines, of which the second slot may log none after its first call.
+    let print = "(local.set $j (call $stdout)) (local.set $i (i32.const 20)) (loop $again
+        (call $write (local.get $j) (i32.const 1024) (i32.const 16) (i32.const 9000))
+        (local.set $i (i32.sub (local.get $i) (i32.const 1))) (br_if $again (local.get $i)))
+        (call $list (local.get $numbers) (local.get $count))";
+    let policy = Policy {
+        imports_wasi: true,
+        core: r#"(data (i32.const 1024) "a line of prose\n")"#.into(),
+        ..Policy::scorer(print)
+    };
+    let fuel = |log_bytes_per_second| {
+        let mut slot = policy.slot(&sandbox(), Limits { log_bytes_per_second, ..Limits::default() });
+        [(); 3].map(|()| {
+            slot.score(&args(&[0.0])).unwrap();
+            slot.fuel_used()
+        })
+    };
+    assert_eq!(fuel(1_000_000), fuel(1));
+}
