@@ -175,6 +175,12 @@ impl AdmissionError {
         }
     }
 
+    /// Whether workers or queues have as much as they may, so that a frontend answers with its [`OverloadStatus`].
+    #[must_use]
+    pub const fn is_overload(&self) -> bool {
+        matches!(self.row().frontend, Status::Overload)
+    }
+
     /// What the client reads: nothing that a policy or a classifier said, but for a rejection's public message.
     #[must_use]
     pub fn public_message(&self) -> String {

@@ -16,6 +16,7 @@ mod replay;
 mod select_service;
 mod serve;
 mod source;
+mod stop;
 
 use std::ffi::OsString;
 use std::io::Write;

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use pointsman_mock::{KvEventConfig, MockConfig, MockEngine, Timing};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::error::CliError;
+use crate::stop::Stop;
 
 /// Runs a simulated inference engine that speaks OpenAI's API, until it is interrupted.
 #[derive(clap::Args)]
@@ -68,12 +68,9 @@ impl MockWorker {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
             let engine = MockEngine::start(self.config()?).await?;
+            let mut stop = Stop::new()?;
             announce(&engine)?;
-            let mut terminate = signal(SignalKind::terminate())?;
-            tokio::select! {
-                interrupted = tokio::signal::ctrl_c() => interrupted?,
-                _ = terminate.recv() => {}
-            }
+            stop.asked().await;
             engine.stop().await;
             Ok(())
         })

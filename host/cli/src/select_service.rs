@@ -13,11 +13,11 @@ use pointsman_server::observe::NoObserver;
 use pointsman_server::policies;
 use pointsman_server::predicted::{Predicted, TTL_MS};
 use pointsman_server::select::{PendingLimits, SelectionOptions, SelectionServer, SelectionSetup};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::compile::Compile;
 use crate::error::CliError;
 use crate::logging::Logging;
+use crate::stop::Stop;
 
 const EXPIRY_VARIABLE: &str = "DYN_ROUTER_ACTIVE_REQUEST_EXPIRY_SECS";
 
@@ -63,27 +63,23 @@ impl SelectService {
         let logging = self.logging.clone();
         logging.run(async {
             let server = SelectionServer::start(self.setup()?).await?;
+            let mut stop = Stop::new()?;
             let mut stdout = std::io::stdout();
             writeln!(stdout, "selection service at http://{}", server.address())?;
             stdout.flush()?;
-            let mut terminate = signal(SignalKind::terminate())?;
-            tokio::select! {
-                interrupted = tokio::signal::ctrl_c() => interrupted?,
-                _ = terminate.recv() => {}
-            }
+            stop.asked().await;
             server.drain().await;
             Ok(())
         })
     }
 
     fn setup(self) -> Result<SelectionSetup, CliError> {
-        let mut policies = self.router_policy_config.as_deref().map(PolicyConfig::load).transpose()?;
-        let overrides = Overrides::from_env(|name| std::env::var_os(name))?;
+        let policies = self.router_policy_config.as_deref().map(PolicyConfig::load).transpose()?;
+        let mode = AffinityMode::Hard;
+        let session_affinity =
+            self.session_affinity_ttl_secs.map(|ttl_secs| SessionAffinitySettings { mode, ttl_secs });
+        let overrides = Overrides { session_affinity, ..Overrides::from_env(|name| std::env::var_os(name))? };
         warn_of_other_roles(policies.as_ref(), &overrides);
-        if let Some(ttl_secs) = self.session_affinity_ttl_secs {
-            let settings = SessionAffinitySettings { mode: AffinityMode::Hard, ttl_secs };
-            policies.get_or_insert_default().session_affinity = Some(settings);
-        }
         let config = ServerConfig::default();
         let router = policies::router(&config, policies, overrides, |sandbox| self.compile.config(sandbox))?;
         let predicted = Predicted { router_config: router.router_config(), ttl_ms: TTL_MS };

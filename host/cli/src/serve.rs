@@ -18,11 +18,11 @@ use pointsman_server::predicted::{Predicted, TTL_MS};
 use pointsman_server::select::SelectionOptions;
 use pointsman_server::signals::ModelSignals;
 use pointsman_server::{Server, Setup, policies};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::compile::Compile;
 use crate::error::CliError;
 use crate::logging::Logging;
+use crate::stop::Stop;
 
 const OVERLOAD_VARIABLE: &str = "DYN_HTTP_OVERLOAD_STATUS_CODE";
 const EXPIRY_VARIABLE: &str = "DYN_ROUTER_ACTIVE_REQUEST_EXPIRY_SECS";
@@ -88,29 +88,24 @@ impl Serve {
             let engines = if self.config.is_none() { simulated(&mut config).await? } else { Vec::new() };
             config.listen = self.listen.unwrap_or(config.listen);
             let server = Server::start(self.setup(config)?).await?;
+            let mut stop = Stop::new()?;
             announce(&server, !engines.is_empty())?;
-            let mut terminate = signal(SignalKind::terminate())?;
-            tokio::select! {
-                interrupted = tokio::signal::ctrl_c() => interrupted?,
-                _ = terminate.recv() => {}
-            }
+            stop.asked().await;
             tokio::select! {
                 () = server.drain() => {}
                 // Whoever asks twice does not want to wait.
-                interrupted = tokio::signal::ctrl_c() => interrupted?,
-                _ = terminate.recv() => {}
+                () = stop.asked() => {}
             }
             Ok(())
         })
     }
 
     fn setup(self, config: ServerConfig) -> Result<Setup, CliError> {
-        let mut policies = self.router_policy_config.as_deref().map(PolicyConfig::load).transpose()?;
-        if let Some(ttl_secs) = self.router_session_affinity_ttl_secs {
-            let mode = self.router_session_affinity_mode.unwrap_or(AffinityMode::Hard);
-            policies.get_or_insert_default().session_affinity = Some(SessionAffinitySettings { mode, ttl_secs });
-        }
-        let overrides = Overrides::from_env(|name| std::env::var_os(name))?;
+        let policies = self.router_policy_config.as_deref().map(PolicyConfig::load).transpose()?;
+        let mode = self.router_session_affinity_mode.unwrap_or(AffinityMode::Hard);
+        let session_affinity =
+            self.router_session_affinity_ttl_secs.map(|ttl_secs| SessionAffinitySettings { mode, ttl_secs });
+        let overrides = Overrides { session_affinity, ..Overrides::from_env(|name| std::env::var_os(name))? };
         let router = policies::router(&config, policies, overrides, |sandbox| self.compile.config(sandbox))?;
         let router = Arc::new(router);
         let observer: Arc<dyn Observer> = match &self.decision_log {
@@ -134,12 +129,18 @@ impl Serve {
 fn decision_log(router: &Arc<Router>, path: &Path, share: f64) -> Result<DecisionLog, CliError> {
     let failed = |source| CliError::DecisionLog { path: path.display().to_string(), source };
     let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).map_err(failed)?;
+    let mut lost = false;
     let write = move |explained: &Explained| {
         let mut line = serde_json::to_string(explained).unwrap_or_default();
         line.push('\n');
-        if let Err(error) = file.write_all(line.as_bytes()) {
+        let written = file.write_all(line.as_bytes());
+        // Said once, until it can be written again.
+        if let Err(error) = &written
+            && !lost
+        {
             tracing::warn!(%error, "the decision log cannot be written");
         }
+        lost = written.is_err();
     };
     DecisionLog::start(router, share, Box::new(write)).map_err(failed)
 }

@@ -3,16 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use pointsman_policies::BuiltIn;
 use pointsman_routing::DEFAULT;
 use pointsman_sandbox::{Artifact, CompiledPolicy, LoadError, Profile, Sandbox};
+pub(crate) use pointsman_server::policies::built_in;
 
 use crate::error::CliError;
-
-/// A built-in policy as an artifact. It is part of this program, and as trusted.
-pub(crate) fn built_in(policy: &BuiltIn) -> Artifact {
-    Artifact::from_bytes(policy.name, policy.component).trusted()
-}
 
 /// The names of the built-in policies.
 pub(crate) fn names() -> Vec<&'static str> {

@@ -110,8 +110,13 @@ impl Scheduler {
     /// Forgets all blocks that no running sequence uses.
     pub(crate) fn clear_cache(&mut self) {
         self.cache.clear_idle();
-        self.cache.take_evicted();
-        self.events.push(KvEvent::AllBlocksCleared);
+        let hashes = self.cache.take_evicted();
+        if self.running.is_empty() {
+            self.events.push(KvEvent::AllBlocksCleared);
+        } else if !hashes.is_empty() {
+            // What runs keeps its blocks.
+            self.events.push(KvEvent::BlockRemoved { hashes });
+        }
     }
 
     /// Starts the next step; none where there is nothing to do.

@@ -279,12 +279,6 @@ impl Shown {
             _ => false,
         }
     }
-
-    /// The cost of each row that the filters kept, in the order of the rows.
-    fn costs(&self) -> impl Iterator<Item = (u32, f64)> {
-        let cost = |place: usize| self.explanation.costs.iter().filter_map(|costs| costs.get(place)).sum();
-        self.explanation.kept.iter().enumerate().map(move |(place, row)| (*row, cost(place)))
-    }
 }
 
 impl Pair {
@@ -325,7 +319,8 @@ impl Figures {
             self.fuel[0] += candidate;
             self.fuel[1] += stand_in;
         }
-        let (left, right): (Vec<f64>, Vec<f64>) = common(candidate.costs(), stand_in.costs()).unzip();
+        let (left, right): (Vec<f64>, Vec<f64>) =
+            common(candidate.explanation.sums(), stand_in.explanation.sums()).unzip();
         if let Some(correlation) = spearman(&left, &right) {
             self.correlation += correlation;
             self.correlated += 1;

@@ -128,6 +128,15 @@ pub struct Explanation {
     pub fuel: Option<u64>,
 }
 
+impl Explanation {
+    /// The scorers' sum for each row that the filters kept, in the order of the rows.
+    pub fn sums(&self) -> impl Iterator<Item = (u32, f64)> {
+        let sum =
+            |place: usize| self.costs.iter().filter_map(|costs| costs.get(place)).fold(0.0, |sum, cost| sum + cost);
+        self.kept.iter().enumerate().map(move |(place, row)| (*row, sum(place)))
+    }
+}
+
 impl Pipeline {
     /// A policy of one component, or of one native policy.
     pub(crate) fn single(member: Member, mode: StageMode) -> Self {

@@ -75,7 +75,11 @@ impl Plan {
             *disk_cache_hit_weight = config.router.disk_cache_hit_weight.unwrap_or(*disk_cache_hit_weight);
         }
         let admission = fixed.admission.clone().or_else(|| config.as_ref().map(AdmissionSettings::of));
-        Ok(Self { fixed, registry, config, router_config, admission: admission.unwrap_or_default() })
+        let mut admission = admission.unwrap_or_default();
+        if let Some(settings) = fixed.overrides.session_affinity {
+            admission.session_affinity = Some((settings.mode, settings.ttl_secs));
+        }
+        Ok(Self { fixed, registry, config, router_config, admission })
     }
 
     /// The types that it knows.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may end by a panic")]
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use pointsman_admission::{
@@ -9,6 +10,7 @@ use pointsman_admission::{
     PolicyClass, Profile, ProfileSpec, QueueLimits, SessionAffinity,
 };
 use pointsman_contract::{Admission, Event, Progress, Resolution, TargetChange, Ticket, Verdict};
+use pointsman_routing::config::{Overrides, PolicyConfig, SessionAffinitySettings};
 use pointsman_routing::{
     AdmissionController, AdmissionHost, AdmissionOutcome, AdmissionSetup, Decision, Partition, PartitionKey,
     QueuedRequest, Request, Router, Session, Submission, WorkerConfig, WorkerKey,
@@ -529,5 +531,20 @@ proptest! {
             Event::Completed { ticket, .. } | Event::Aborted { ticket, .. } if *ticket == id.ticket())).count();
         prop_assert!(asked.iter().copied().map(told).all(|times| times <= 1));
         prop_assert_eq!(door.classifier_mut().classified.len() as u64, door.counts().classified);
+    }
+}
+
+#[test]
+fn session_affinity_from_outside_the_file_holds_after_a_reload() {
+    let settings = SessionAffinitySettings { mode: AffinityMode::Hard, ttl_secs: 60 };
+    let file = PolicyConfig::parse("policy.yaml", Path::new("."), "router: {}\n").unwrap();
+    for session_affinity in [None, Some(settings)] {
+        let overrides = Overrides { session_affinity, ..Overrides::default() };
+        let router = Router::builder().overrides(overrides).build().unwrap();
+        let partition = router.partition(&PartitionKey::default(), 16).unwrap();
+        let keeps_sessions = || router.admission::<Asked>(&partition, 0.0).unwrap().is_some();
+        assert_eq!(keeps_sessions(), session_affinity.is_some());
+        router.activate(router.load(file.clone()).unwrap(), 0.0).unwrap();
+        assert_eq!(keeps_sessions(), session_affinity.is_some(), "the new file says nothing of it");
     }
 }

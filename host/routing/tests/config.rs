@@ -1383,7 +1383,7 @@ fn types_are_checked_all_at_once() {
 
 fn overrides(prefill: &str, decode: &str, global: &str) -> Overrides {
     let some = |name: &str| (!name.is_empty()).then(|| name.to_owned());
-    Overrides { prefill: some(prefill), decode: some(decode), global: some(global) }
+    Overrides { prefill: some(prefill), decode: some(decode), global: some(global), ..Overrides::default() }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
@@ -12,17 +13,19 @@ use pointsman_routing::{Activation, VersionStatus};
 use serde_json::{Map, Value, json};
 
 use crate::door::Door;
-use crate::fleet::{Fleet, FleetError, Worker, WorkerSpec};
+use crate::fleet::{Fleet, FleetError, Worker, WorkerSpec, WorkerState};
 use crate::ops::metrics::{self, Metrics};
+use crate::upstream::Upstreams;
 
 /// What the operator's view looks at.
 #[derive(Clone)]
 struct View {
     fleet: Arc<Fleet>,
     door: Arc<Door>,
+    upstreams: Arc<Upstreams>,
 }
 
-pub(crate) fn routes(fleet: Arc<Fleet>, door: Arc<Door>, metrics: Metrics) -> Router {
+pub(crate) fn routes(fleet: Arc<Fleet>, door: Arc<Door>, upstreams: Arc<Upstreams>, metrics: Metrics) -> Router {
     Router::new()
         .route("/healthz", get(async || Json(json!({"status": "ok"}))))
         .route("/readyz", get(ready))
@@ -32,7 +35,7 @@ pub(crate) fn routes(fleet: Arc<Fleet>, door: Arc<Door>, metrics: Metrics) -> Ro
         .route("/metrics", get(async move || ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics.text())))
         .route("/versions", get(versions))
         .route("/versions/roll_back", post(roll_back))
-        .with_state(View { fleet, door })
+        .with_state(View { fleet, door, upstreams })
 }
 
 /// Why the operator's wish is not done.
@@ -54,6 +57,28 @@ impl From<FleetError> for Refused {
     }
 }
 
+/// Takes over what the framework says of a request that it cannot read.
+macro_rules! from_rejection {
+    ($($rejection:ty),*) => {$(
+        impl From<$rejection> for Refused {
+            fn from(rejection: $rejection) -> Self {
+                Self(StatusCode::BAD_REQUEST, rejection.body_text())
+            }
+        }
+    )*};
+}
+
+from_rejection!(JsonRejection, PathRejection);
+
+type Body<T> = Result<Json<T>, JsonRejection>;
+type Named<T> = Result<Path<T>, PathRejection>;
+
+/// Refuses fields that a worker does not have.
+fn check_fields(spec: &WorkerSpec) -> Result<(), Refused> {
+    let Some(name) = spec.other.keys().next() else { return Ok(()) };
+    Err(Refused(StatusCode::BAD_REQUEST, format!("unknown field `{name}` of a worker; remove it")))
+}
+
 async fn ready(State(view): State<View>) -> Response {
     let ready = view.door.is_ready();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -64,42 +89,58 @@ async fn workers(State(view): State<View>) -> Json<Value> {
     Json(json!({ "workers": view.fleet.workers() }))
 }
 
-async fn worker(State(view): State<View>, Path(worker): Path<u64>) -> Result<Json<Worker>, Refused> {
+async fn worker(State(view): State<View>, worker: Named<u64>) -> Result<Json<Worker>, Refused> {
+    let Path(worker) = worker?;
     let found = view.fleet.worker(worker).ok_or(FleetError::NotFound(worker))?;
     Ok(Json((*found).clone()))
 }
 
-async fn add(State(view): State<View>, Json(spec): Json<WorkerSpec>) -> Result<(StatusCode, Json<Worker>), Refused> {
-    if let Some(name) = spec.other.keys().next() {
-        let message = format!("unknown field `{name}` of a worker; remove it");
-        return Err(Refused(StatusCode::BAD_REQUEST, message));
-    }
-    change(view.fleet, move |fleet| fleet.upsert(spec)).await.map(|worker| (StatusCode::CREATED, worker))
+async fn add(State(view): State<View>, spec: Body<WorkerSpec>) -> Result<(StatusCode, Json<Worker>), Refused> {
+    let Json(spec) = spec?;
+    check_fields(&spec)?;
+    change(view, move |fleet| fleet.upsert(spec)).await.map(|worker| (StatusCode::CREATED, worker))
 }
 
 async fn patch(
     State(view): State<View>,
-    Path(worker): Path<u64>,
-    Json(fields): Json<Map<String, Value>>,
+    worker: Named<u64>,
+    fields: Body<Map<String, Value>>,
 ) -> Result<Json<Worker>, Refused> {
-    change(view.fleet, move |fleet| fleet.patch(worker, fields)).await
+    let (Path(worker), Json(fields)) = (worker?, fields?);
+    // What is taken back is of no type.
+    let mut told: Map<String, Value> = fields.clone().into_iter().filter(|(_, value)| !value.is_null()).collect();
+    told.entry("worker_id").or_insert_with(|| worker.into());
+    let told = serde_json::from_value(Value::Object(told));
+    check_fields(&told.map_err(|error| Refused(StatusCode::BAD_REQUEST, format!("{error}; correct the field")))?)?;
+    change(view, move |fleet| fleet.patch(worker, fields)).await
 }
 
-async fn drain(State(view): State<View>, Path(worker): Path<u64>) -> Result<Json<Worker>, Refused> {
-    change(view.fleet, move |fleet| fleet.drain(worker)).await
+async fn drain(State(view): State<View>, worker: Named<u64>) -> Result<Json<Worker>, Refused> {
+    let Path(worker) = worker?;
+    change(view, move |fleet| fleet.drain(worker)).await
 }
 
-async fn remove(State(view): State<View>, Path(worker): Path<u64>) -> Result<Json<Worker>, Refused> {
-    change(view.fleet, move |fleet| fleet.remove(worker)).await
+async fn remove(State(view): State<View>, worker: Named<u64>) -> Result<Json<Worker>, Refused> {
+    let Path(worker) = worker?;
+    change(view, move |fleet| fleet.remove(worker)).await
 }
 
-/// Changes the directory where it may take its time.
+/// Changes the directory where it may take its time. A worker that cannot be spoken to gets no requests, and says why.
 async fn change(
-    fleet: Arc<Fleet>,
+    view: View,
     change: impl FnOnce(&Fleet) -> Result<Arc<Worker>, FleetError> + Send + 'static,
 ) -> Result<Json<Worker>, Refused> {
-    let changed = tokio::task::spawn_blocking(move || change(&fleet)).await.map_err(internal)?;
-    Ok(Json((*changed?).clone()))
+    let changed = tokio::task::spawn_blocking(move || {
+        let worker = change(&view.fleet)?;
+        if worker.lifecycle == WorkerState::Schedulable
+            && let Err(error) = view.upstreams.of(&worker)
+        {
+            view.fleet.set_health(worker.spec.worker_id, Some(&error.to_string()));
+            return Ok(view.fleet.worker(worker.spec.worker_id).unwrap_or(worker));
+        }
+        Ok::<_, FleetError>(worker)
+    });
+    Ok(Json((*changed.await.map_err(internal)??).clone()))
 }
 
 async fn versions(State(view): State<View>) -> Json<Value> {

@@ -394,9 +394,9 @@ impl Fleet {
     #[must_use]
     pub fn workers(&self) -> Vec<Arc<Worker>> {
         let mut workers: Vec<_> = read(&self.directory).workers.values().cloned().collect();
+        // They come by id, and stay so where the rest is alike.
         workers.sort_by(|a, b| {
-            let key = |worker: &Worker| (worker.spec.model_name.clone(), worker.spec.routing_group.clone());
-            (key(a), a.spec.worker_id).cmp(&(key(b), b.spec.worker_id))
+            (&a.spec.model_name, &a.spec.routing_group).cmp(&(&b.spec.model_name, &b.spec.routing_group))
         });
         workers
     }

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
@@ -98,12 +99,22 @@ impl Listener {
             connections.spawn(async move {
                 let _place = place;
                 let Some(stream) = handshake(tls, stream, timeouts.headers).await else { return };
+                let begun = Arc::new(Notify::new());
+                let begins = Arc::clone(&begun);
                 let service = service_fn(move |request| {
+                    begins.notify_one();
                     let answered = handle(request, peer);
                     async move { Ok::<_, Infallible>(answered.await) }
                 });
                 let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-                if let Err(error) = watcher.watch(connection).await {
+                let mut connection = pin!(watcher.watch(connection));
+                // Which version of HTTP the client speaks is waited for without a timer of its own.
+                let ended = tokio::select! {
+                    ended = &mut connection => ended,
+                    () = begun.notified() => connection.await,
+                    () = tokio::time::sleep(timeouts.headers) => return,
+                };
+                if let Err(error) = ended {
                     tracing::debug!(%peer, error, "a connection ended");
                 }
             });

@@ -43,7 +43,8 @@ pub fn router(
     }
 }
 
-/// A built-in policy is part of this program, and as trusted.
-fn built_in(policy: &BuiltIn) -> Artifact {
+/// A built-in policy as an artifact. It is part of this program, and as trusted.
+#[must_use]
+pub fn built_in(policy: &BuiltIn) -> Artifact {
     Artifact::from_bytes(policy.name, policy.component).trusted()
 }

@@ -114,6 +114,20 @@ impl Ask {
         self.index_hashes.as_deref().unwrap_or(&self.prompt.block_hashes)
     }
 
+    /// Roughly the memory behind it, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let numbers = [&self.index_hashes, &self.allowed, &self.available];
+        let numbers: usize = numbers.into_iter().flatten().map(Vec::len).sum();
+        let of = |texts: &[String]| texts.iter().map(String::len).sum::<usize>();
+        let session = self.session.as_ref();
+        let texts = session.map_or(0, |session| session.id.len() + session.parent_id.as_ref().map_or(0, String::len))
+            + of(&self.required_taints)
+            + self.preferred_taints.iter().map(|(taint, _)| taint.len()).sum::<usize>()
+            + self.headers.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        (self.prompt.block_hashes.len() + numbers) * size_of::<u64>() + size_of_val(&*self.overlaps) + texts
+    }
+
     /// Keeps the request off a worker that has failed it.
     fn exclude(&mut self, worker: u64, partition: &Partition) {
         self.failed.push(worker);
@@ -548,12 +562,16 @@ impl Lease {
         &self.ticket.pool.partition
     }
 
-    /// The worker has returned a stream: the request's session is bound to it.
+    /// The worker has returned a stream: the request's session is bound to it, and its prompt is computed.
     ///
     /// # Errors
     /// A hard session is bound elsewhere: the request should end with this error.
     pub fn responding(&self) -> Result<(), AdmissionError> {
-        self.ticket.pool.with_desk(|desk, _| desk.controller.responding(self.ticket.id))
+        self.ticket.pool.with_desk(|desk, _| {
+            desk.controller.responding(self.ticket.id)?;
+            desk.controller.prefill_complete(self.ticket.id);
+            Ok(())
+        })
     }
 
     /// Binds the request's session to its worker, for a caller that does not see the worker's stream.
@@ -607,7 +625,9 @@ impl Lease {
         let (pool, id) = (&ticket.pool, ticket.id);
         pool.with_desk(|desk, _| {
             let partition = &pool.partition;
-            desk.controller.retry(id, |ask| ask.exclude(decision.worker.worker, partition))?;
+            if !desk.controller.retry(id, |ask| ask.exclude(decision.worker.worker, partition))? {
+                return Err(AdmissionError::LifecycleEnded(id));
+            }
             pool.observer.retried(partition);
             desk.waiting.insert(id, sender);
             Ok::<_, AdmissionError>(())

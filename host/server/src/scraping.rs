@@ -26,12 +26,9 @@ type Target = ScrapeTarget<HttpsConnector<HttpConnector>, Full<Bytes>>;
 /// Asks every worker that says where its metrics are, again and again, until it is dropped.
 pub(crate) async fn watch(fleet: Arc<Fleet>, upstreams: Arc<Upstreams>, metrics: Vec<String>, every: Duration) {
     let names: Vec<MetricName> = metrics.iter().filter(|name| *name != AGE).map(|name| MetricName::new(name)).collect();
-    let settings = ScrapeSettings {
-        interval: every,
-        timeout: every.max(Duration::from_secs(1)),
-        metrics: names,
-        ..Default::default()
-    };
+    // One look may take longer than until the next.
+    let timeout = every.max(Duration::from_secs(1));
+    let settings = ScrapeSettings { interval: every, timeout, metrics: names, ..Default::default() };
     let (targets, receiver) = watch::channel(find(&fleet, &upstreams));
     let (sender, mut scrapes) = mpsc::channel(64);
     let mut scraping = JoinSet::new();
@@ -47,7 +44,7 @@ pub(crate) async fn watch(fleet: Arc<Fleet>, upstreams: Arc<Upstreams>, metrics:
             },
             _ = ticks.tick() => {
                 targets.send_replace(find(&board.fleet, &upstreams));
-                board.grow_old(every * LOST_AFTER);
+                board.grow_old(timeout * LOST_AFTER);
             }
         }
     }
@@ -84,6 +81,10 @@ impl Board {
         match scrape.values {
             Ok(values) => {
                 self.taken.insert(worker, scrape.taken);
+                let gone = |name: &&String| *name != AGE && values.iter().all(|value| value.name != **name);
+                for name in self.metrics.iter().filter(gone) {
+                    self.write(worker, None, name, f64::NAN);
+                }
                 for MetricValue { name, rank, value } in &values {
                     self.write(worker, *rank, name, *value);
                 }

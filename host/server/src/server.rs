@@ -136,7 +136,12 @@ impl Server {
         metrics.watch(&fleet);
         let upstreams = Arc::new(Upstreams::new(timeouts.connect));
         add_workers(&fleet, &upstreams, config.workers.clone()).await?;
-        let watcher = policy_file.map(|file| watch_policies(&fleet, &metrics, file)).transpose()?;
+        let watcher = policy_file
+            .map(|file| {
+                let metrics = metrics.clone();
+                watch_policies(&fleet, file, move |activated| metrics.reloaded(activated))
+            })
+            .transpose()?;
         let door = Arc::new(Door::new(&config, Arc::clone(&fleet), Arc::clone(&upstreams), overload, metrics.clone()));
         warn_of_open_door(&config, front.address);
 
@@ -159,7 +164,7 @@ impl Server {
         });
         let admin = admin.map(|listener| {
             let address = listener.address;
-            let routes = admin::routes(Arc::clone(&fleet), Arc::clone(&door), metrics);
+            let routes = admin::routes(Arc::clone(&fleet), Arc::clone(&door), Arc::clone(&upstreams), metrics);
             others.spawn(listener.serve(served(routes), admin_stopped));
             address
         });
@@ -242,16 +247,21 @@ async fn add_workers(
         }
         Ok(())
     });
-    added.await.unwrap_or(Ok(()))
+    let failed = |error| ServeError::Upstream(format!("the workers cannot be added: {error}; see the log"));
+    added.await.unwrap_or_else(|error| Err(failed(error)))
 }
 
-/// Another configuration takes over when its file or an artifact of it changes.
-pub(crate) fn watch_policies(fleet: &Arc<Fleet>, metrics: &Metrics, file: PathBuf) -> Result<Watcher, ServeError> {
+/// Another configuration takes over when its file or an artifact of it changes. `seen` hears of each change, and whether
+/// it took over.
+pub(crate) fn watch_policies(
+    fleet: &Arc<Fleet>,
+    file: PathBuf,
+    seen: impl Fn(bool) + Send + 'static,
+) -> Result<Watcher, ServeError> {
     let (router, fleet, path) = (Arc::clone(fleet.router()), Arc::clone(fleet), file.clone());
-    let metrics = metrics.clone();
     let tell = move |event| {
-        let WatchEvent::Activated(activation) = event else { return metrics.reloaded(false) };
-        metrics.reloaded(true);
+        let WatchEvent::Activated(activation) = event else { return seen(false) };
+        seen(true);
         for section in &activation.needs_restart {
             tracing::warn!(section, "the section changed and holds after a restart only");
         }

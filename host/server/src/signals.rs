@@ -1,7 +1,6 @@
 //! What the server asks of prompts: their tokens and KV blocks, and which workers hold a prefix of them.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 
 use pointsman_routing::{Partition, PartitionKey, WorkerKey, WorkerOverlap};
 use pointsman_signals::{PromptReader, TokenizerError};
@@ -48,7 +47,7 @@ pub trait PrefixIndex: Send + Sync {
 /// Prompts by the tokenizers of their models, and an index for every partition.
 #[derive(Clone, Debug)]
 pub struct ModelSignals {
-    tokenizers: HashMap<String, PathBuf>,
+    readers: HashMap<String, PromptReader>,
     predicted: Predicted,
 }
 
@@ -58,25 +57,21 @@ impl ModelSignals {
     /// # Errors
     /// A tokenizer that cannot be read.
     pub fn new(models: &[ModelEntry], predicted: Predicted) -> Result<Self, TokenizerError> {
-        let mut tokenizers = HashMap::new();
+        let mut readers = HashMap::new();
         for ModelEntry { name, tokenizer } in models {
             let Some(path) = tokenizer else { continue };
-            // Read here to tell what is wrong, and again for each partition of the model.
-            PromptReader::new(1).with_tokenizer(path)?;
-            tokenizers.insert(name.clone(), path.clone());
+            readers.insert(name.clone(), PromptReader::new(1).with_tokenizer(path)?);
         }
-        Ok(Self { tokenizers, predicted })
+        Ok(Self { readers, predicted })
     }
 }
 
 impl Signals for ModelSignals {
     fn reader(&self, model: &str, block_size: u32) -> PromptReader {
-        let reader = self.predicted.reader(model, block_size);
-        let Some(path) = self.tokenizers.get(model) else { return reader };
-        reader.clone().with_tokenizer(path).unwrap_or_else(|error| {
-            tracing::error!(model, %error, "prompts are estimated");
-            reader
-        })
+        match self.readers.get(model) {
+            Some(reader) => reader.clone().with_block_size(block_size),
+            None => self.predicted.reader(model, block_size),
+        }
     }
 
     fn index(&self, key: &PartitionKey, block_size: u32) -> Option<Box<dyn PrefixIndex>> {

@@ -239,7 +239,11 @@ impl State {
         };
         for block in &stored.blocks {
             if self.held >= max_blocks {
-                return false;
+                // Predictions make room for what is known.
+                self.sweep(f64::NEG_INFINITY, max_blocks.saturating_sub(1));
+                if self.held >= max_blocks {
+                    return false;
+                }
             }
             let local = block.tokens_hash;
             let hash = parent.map_or(local.0, |parent| compute_next_seq_hash(parent, local));

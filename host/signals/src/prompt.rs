@@ -195,6 +195,13 @@ impl PromptReader {
         self
     }
 
+    /// The same, for KV blocks of `block_size` tokens.
+    #[must_use]
+    pub fn with_block_size(mut self, block_size: u32) -> Self {
+        self.block_size = block_size;
+        self
+    }
+
     /// Tokens of one KV block.
     #[must_use]
     pub fn block_size(&self) -> u32 {

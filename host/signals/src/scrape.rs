@@ -223,10 +223,10 @@ fn values(text: &str, metrics: &[MetricName]) -> Vec<MetricValue> {
     for metric in metrics {
         let is_there = |source: &&String| all.iter().any(|sample| sample.name == source.as_str());
         let Some(source) = metric.sources.iter().find(is_there) else { continue };
-        let first = values.len();
+        let mut ranks = HashSet::new();
         for sample in all.iter().filter(|sample| sample.name == source) {
             let rank = sample.label("engine").or_else(|| sample.label("dp_rank")).and_then(|rank| rank.parse().ok());
-            if !values.iter().skip(first).any(|value| value.rank == rank) {
+            if ranks.insert(rank) {
                 values.push(MetricValue { name: metric.name.clone(), rank, value: sample.value });
             }
         }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use pointsman_contract::Role;
 
 use super::problem::{did_you_mean, listed, shown};
-use super::{PartitionKeyRef, PolicyConfig, Selected};
+use super::{PartitionKeyRef, PolicyConfig, Selected, SessionAffinitySettings};
 
 /// The variable that selects the instance of the prefill workers.
 pub const PREFILL_VARIABLE: &str = "DYN_ROUTER_PREFILL_POLICY";
@@ -26,6 +26,8 @@ pub struct Overrides {
     pub decode: Option<String>,
     /// For workers of every role.
     pub global: Option<String>,
+    /// How sessions keep their workers, in place of the policy file's `session_affinity`.
+    pub session_affinity: Option<SessionAffinitySettings>,
 }
 
 /// An override that cannot be followed.
@@ -65,7 +67,12 @@ impl Overrides {
             Some(Ok(text)) => Ok(name(Some(&text)).map(str::to_owned)),
             Some(Err(_)) => Err(OverrideError::NotUnicode { variable }),
         };
-        Ok(Self { prefill: read(PREFILL_VARIABLE)?, decode: read(DECODE_VARIABLE)?, global: read(GLOBAL_VARIABLE)? })
+        Ok(Self {
+            prefill: read(PREFILL_VARIABLE)?,
+            decode: read(DECODE_VARIABLE)?,
+            global: read(GLOBAL_VARIABLE)?,
+            session_affinity: None,
+        })
     }
 
     /// What decides for a partition: the role's override, the global one, the policy file, the built-in policy.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, StatusCode};
@@ -28,32 +29,34 @@ impl Caller {
 
 /// How callers are told apart.
 pub(crate) struct Callers {
-    keys: HashMap<[u8; 32], KeyEntry>,
+    keys: HashMap<[u8; 32], Arc<Caller>>,
+    /// Whoever asks where nobody is told apart.
+    anybody: Arc<Caller>,
     proxy: Option<TrustedProxy>,
 }
 
 impl Callers {
     pub(crate) fn new(config: &ServerConfig) -> Self {
-        let keys = config.keys.iter().map(|key| (key.sha256, key.clone())).collect();
-        Self { keys, proxy: config.trusted_proxy.clone() }
-    }
-
-    /// Who sent these headers from that address.
-    pub(crate) fn of(&self, headers: &HeaderMap, peer: IpAddr) -> Result<Caller, ApiError> {
-        if self.keys.is_empty() && self.proxy.is_none() {
-            let routing_group = DEFAULT_NAME.to_owned();
-            return Ok(Caller { tenant: String::new(), routing_group, models: None });
-        }
-        if let Some(caller) = self.by_proxy(headers, peer) {
-            return Ok(caller);
-        }
-        let key = bearer(headers).and_then(|token| self.keys.get(&<[u8; 32]>::from(Sha256::digest(token))));
-        key.map(|key| Caller {
+        let caller = |key: &KeyEntry| Caller {
             tenant: key.tenant.clone(),
             routing_group: key.routing_group.clone(),
             models: key.models.clone(),
-        })
-        .ok_or_else(|| {
+        };
+        let keys = config.keys.iter().map(|key| (key.sha256, Arc::new(caller(key)))).collect();
+        let anybody = Caller { tenant: String::new(), routing_group: DEFAULT_NAME.to_owned(), models: None };
+        Self { keys, anybody: Arc::new(anybody), proxy: config.trusted_proxy.clone() }
+    }
+
+    /// Who sent these headers from that address.
+    pub(crate) fn of(&self, headers: &HeaderMap, peer: IpAddr) -> Result<Arc<Caller>, ApiError> {
+        if self.keys.is_empty() && self.proxy.is_none() {
+            return Ok(Arc::clone(&self.anybody));
+        }
+        if let Some(caller) = self.by_proxy(headers, peer) {
+            return Ok(Arc::new(caller));
+        }
+        let key = bearer(headers).and_then(|token| self.keys.get(&<[u8; 32]>::from(Sha256::digest(token))));
+        key.map(Arc::clone).ok_or_else(|| {
             let message = "the API key is missing or not known; send one as `Authorization: Bearer KEY`";
             ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
         })

@@ -58,16 +58,8 @@ impl ApiError {
 
     pub(crate) fn admission(error: &AdmissionError, overload: OverloadStatus) -> Self {
         let status = status_code(error.status(Surface::Frontend(overload)));
-        let details = error.details().map(|rejection| {
-            json!({
-                "policy_class": rejection.policy_class,
-                "limit_kind": rejection.kind.name(),
-                "current": rejection.current,
-                "limit": rejection.limit,
-            })
-        });
-        let is_overload = status == overload_status(overload);
-        Self { details, overload: is_overload, ..Self::new(status, error.name(), error.public_message()) }
+        let details = details(error);
+        Self { details, overload: error.is_overload(), ..Self::new(status, error.name(), error.public_message()) }
     }
 
     /// The body.
@@ -112,6 +104,17 @@ impl ApiError {
 
 fn overload_status(overload: OverloadStatus) -> StatusCode {
     status_code(AdmissionError::AllEligibleWorkersOverloaded.status(Surface::Frontend(overload)))
+}
+
+/// Which limit of which policy class refused a request; none where none did.
+pub(crate) fn details(error: &AdmissionError) -> Option<Value> {
+    let rejection = error.details()?;
+    Some(json!({
+        "policy_class": rejection.policy_class,
+        "limit_kind": rejection.kind.name(),
+        "current": rejection.current,
+        "limit": rejection.limit,
+    }))
 }
 
 fn status_code(status: u16) -> StatusCode {

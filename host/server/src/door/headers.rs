@@ -42,7 +42,7 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
 pub(crate) fn for_workers(client: &HeaderMap, request_id: &HeaderValue, plain: bool) -> HeaderMap {
     let mut headers = client.clone();
     strip_hop_by_hop(&mut headers);
-    for name in [HOST, CONTENT_LENGTH, EXPECT] {
+    for name in [HOST, CONTENT_LENGTH, EXPECT, RANK] {
         headers.remove(name);
     }
     if plain {
@@ -86,6 +86,7 @@ mod tests {
             ("te", "trailers"),
             ("host", "a"),
             ("content-length", "3"),
+            ("x-data-parallel-rank", "5"),
             ("x-kept", "2"),
         ]);
         let sent = for_workers(&client, &HeaderValue::from_static("r1"), false);

@@ -14,21 +14,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use pointsman_admission::OverloadStatus;
 use pointsman_signals::PromptInput;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tracing::Instrument;
 use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 use body::Counted;
 pub(crate) use body::DoorBody;
 use caller::{Caller, Callers};
 use error::ApiError;
+pub(crate) use error::details;
 use headers::REQUEST_ID;
 use proxy::Call;
 
@@ -155,11 +157,18 @@ impl Door {
     pub(crate) async fn handle(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Counted> {
         let own = self.ids.next();
         let id = request.headers().get(REQUEST_ID).filter(|id| id.len() <= 128).cloned().unwrap_or_else(|| own.clone());
-        let route = Route::of(request.uri().path()).as_ref().map_or("none", Route::name);
-        let mut in_flight = self.metrics.request(route);
-        let span = tracing::info_span!("request", id = id.to_str().unwrap_or_default(), route, status = Empty);
+        let route = Route::of(request.uri().path());
+        let name = route.as_ref().map_or("none", Route::name);
+        let mut in_flight = self.metrics.request(name);
+        let span = tracing::info_span!(
+            "request",
+            id = id.to_str().unwrap_or_default(),
+            route = name,
+            tenant = Empty,
+            status = Empty
+        );
         trace::continue_from(&span, request.headers());
-        let answered = self.answer(request, peer.ip(), &own, &id).instrument(span.clone()).await;
+        let answered = self.answer(route, request, peer.ip(), &own, &id).instrument(span.clone()).await;
         let mut response = answered.unwrap_or_else(|error| {
             tracing::debug!(?id, status = error.status.as_u16(), code = error.code, error.message, "refused");
             error.response()
@@ -173,12 +182,13 @@ impl Door {
 
     async fn answer(
         &self,
+        route: Option<Route>,
         request: Request<Incoming>,
         peer: IpAddr,
         own_id: &HeaderValue,
         id: &HeaderValue,
     ) -> Result<Response<DoorBody>, ApiError> {
-        let route = Route::of(request.uri().path()).ok_or_else(|| ApiError::not_found(request.uri().path()))?;
+        let route = route.ok_or_else(|| ApiError::not_found(request.uri().path()))?;
         let (method, name) = route.method();
         if *request.method() != method {
             return Err(ApiError::method(name));
@@ -186,25 +196,32 @@ impl Door {
         match route {
             Route::Health => Ok(answer(StatusCode::OK, &json!({"status": "ok"}))),
             Route::Ready => Ok(self.readiness()),
-            Route::Models => self.callers.of(request.headers(), peer).map(|caller| self.models(&caller)),
+            Route::Models => self.caller(request.headers(), peer).map(|caller| self.models(&caller)),
             Route::Model(model) => {
-                let caller = self.callers.of(request.headers(), peer)?;
+                let caller = self.caller(request.headers(), peer)?;
                 match self.fleet.models(&caller.routing_group).contains(&model) && caller.may_use(&model) {
                     true => Ok(answer(StatusCode::OK, &described(&model))),
                     false => Err(ApiError::unknown_model(&model)),
                 }
             }
             Route::Infer(kind) => {
-                let caller = self.callers.of(request.headers(), peer)?;
+                let caller = self.caller(request.headers(), peer)?;
                 let permit = Arc::clone(&self.permits).try_acquire_owned();
                 let permit = permit.map_err(|_| ApiError::shed(self.overload))?;
                 let (parts, body) = request.into_parts();
-                let bytes = self.read(&parts.headers, body).await?;
+                let bytes = self.read(body).await?;
                 let body = parse(&bytes)?;
                 let call = Call { kind, caller, parts, bytes, body, own_id, id };
                 proxy::serve(self, call, Some(permit)).await
             }
         }
+    }
+
+    /// Who asks, told to the log and the trace.
+    fn caller(&self, headers: &http::HeaderMap, peer: IpAddr) -> Result<Arc<Caller>, ApiError> {
+        let caller = self.callers.of(headers, peer)?;
+        Span::current().record("tenant", &*caller.tenant);
+        Ok(caller)
     }
 
     fn readiness(&self) -> Response<DoorBody> {
@@ -221,14 +238,13 @@ impl Door {
     }
 
     /// The whole body of a request.
-    async fn read(&self, headers: &http::HeaderMap, body: Incoming) -> Result<Bytes, ApiError> {
+    async fn read(&self, body: Incoming) -> Result<Bytes, ApiError> {
         let most = self.limits.body_bytes;
         let too_large = || {
             let message = format!("the body is longer than {most} bytes; send a shorter one");
             ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
         };
-        let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-        if announced.is_some_and(|length| length > most) {
+        if body.size_hint().lower() > most {
             return Err(too_large());
         }
         let collected = Limited::new(body, usize::try_from(most).unwrap_or(usize::MAX)).collect();

@@ -31,7 +31,7 @@ const DECISION: &str = "x-pointsman-decision";
 /// A request for inference, read.
 pub(super) struct Call<'a> {
     pub(super) kind: PromptKind,
-    pub(super) caller: Caller,
+    pub(super) caller: Arc<Caller>,
     pub(super) parts: Parts,
     /// The body as it came.
     pub(super) bytes: Bytes,
@@ -127,7 +127,7 @@ async fn send(door: &Door, call: &Call<'_>, headers: &HeaderMap, lease: &Lease) 
     let broken = |reason: String, unreachable| Failure::Broken { reason, unreachable };
     let row = lease.decision().worker;
     let worker = door.fleet.worker(row.worker).ok_or_else(|| broken("it has gone".to_owned(), false))?;
-    let upstream = door.upstreams.of(&worker).map_err(|error| broken(error.to_string(), false))?;
+    let upstream = door.upstreams.of(&worker).map_err(|error| broken(error.to_string(), true))?;
     let path = call.parts.uri.path_and_query().map_or("/", |path| path.as_str());
     let uri = upstream.uri(path).ok_or_else(|| broken("its endpoint is no URL".to_owned(), false))?;
 
@@ -170,7 +170,6 @@ fn answer(
     let Begun { mut head, first, rest } = begun;
     if head.status.is_success() {
         lease.responding().map_err(|error| ApiError::admission(&error, door.overload))?;
-        lease.prefill_complete();
     }
     strip_hop_by_hop(&mut head.headers);
     let worker = lease.decision().worker;

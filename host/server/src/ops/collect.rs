@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 
-use pointsman_routing::{Counts, VersionStatus};
+use pointsman_routing::{Counts, Request, VersionStatus};
 use pointsman_sandbox::Outcome;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
@@ -150,8 +150,7 @@ fn workers(fleet: &Fleet) -> Vec<Samples> {
     let mut decode = Samples::gauge("worker_decode_blocks", "KV blocks that its active requests hold");
     for pool in fleet.pools() {
         let (partition, key) = (pool.partition(), pool.partition().key());
-        for row in partition.rows() {
-            let Some(load) = partition.load(row) else { continue };
+        for (row, load) in partition.loads_with(&Request::default()) {
             let (worker, rank) = (row.worker.to_string(), row.rank.to_string());
             let of: [(&str, &str); 4] =
                 [("model", &key.model), ("routing_group", &key.routing_group), ("worker", &worker), ("rank", &rank)];

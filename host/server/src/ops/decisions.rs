@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread;
 
@@ -20,7 +20,7 @@ use crate::observe::Observer;
 
 /// The most candidates of an entry; the cheapest are told.
 const MOST_CANDIDATES: usize = 32;
-/// Decisions that may wait to be explained. One more is dropped and counted: no decision waits for the log.
+/// Decisions that may wait to be explained. One more is left out: no decision waits for the log.
 const WAITING: usize = 64;
 
 /// One decision, explained.
@@ -89,9 +89,9 @@ pub type Sink = Box<dyn FnMut(&Explained) + Send>;
 /// Explains decisions of any number of partitions. Dropping it lets what waits be explained, then ends the thread.
 #[derive(Debug)]
 pub struct DecisionLog {
-    sender: SyncSender<Sample>,
+    sender: Sender<Sample>,
     share: f64,
-    dropped: Arc<AtomicU64>,
+    waiting: Arc<AtomicUsize>,
 }
 
 struct Sample {
@@ -109,32 +109,28 @@ impl DecisionLog {
     /// # Errors
     /// Where the thread cannot start.
     pub fn start(router: &Arc<Router>, share: f64, sink: Sink) -> io::Result<Self> {
-        let (sender, receiver) = sync_channel(WAITING);
-        let explainer = Explainer { router: Arc::downgrade(router), policies: HashMap::new(), sink };
+        let (sender, receiver) = channel();
+        let waiting = Arc::<AtomicUsize>::default();
+        let explainer =
+            Explainer { router: Arc::downgrade(router), policies: HashMap::new(), waiting: Arc::clone(&waiting), sink };
         thread::Builder::new().name("pointsman-explains".to_owned()).spawn(move || explainer.run(&receiver))?;
-        Ok(Self { sender, share, dropped: Arc::default() })
-    }
-
-    /// Decisions that were not explained since too many waited.
-    #[must_use]
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+        Ok(Self { sender, share, waiting })
     }
 }
 
 impl Observer for DecisionLog {
     fn taps(&self, partition: &Partition) -> Vec<Box<dyn Tap>> {
         let (key, block_size) = (partition.key().clone(), partition.block_size());
-        let (sender, dropped) = (self.sender.clone(), Arc::clone(&self.dropped));
-        vec![Box::new(LogTap { key, block_size, sender, dropped, share: self.share, due: 0.0 })]
+        let (sender, waiting) = (self.sender.clone(), Arc::clone(&self.waiting));
+        vec![Box::new(LogTap { key, block_size, sender, waiting, share: self.share, due: 0.0 })]
     }
 }
 
 struct LogTap {
     key: PartitionKey,
     block_size: u32,
-    sender: SyncSender<Sample>,
-    dropped: Arc<AtomicU64>,
+    sender: Sender<Sample>,
+    waiting: Arc<AtomicUsize>,
     share: f64,
     /// The share of a sample that is due: every `1 / share`th decision is taken.
     due: f64,
@@ -143,11 +139,12 @@ struct LogTap {
 impl Tap for LogTap {
     fn wants(&mut self) -> bool {
         self.due += self.share;
-        let wants = self.due >= 1.0;
-        if wants {
-            self.due -= 1.0;
+        if self.due < 1.0 {
+            return false;
         }
-        wants
+        self.due -= 1.0;
+        // A snapshot that there is no room for is not made.
+        self.waiting.load(Ordering::Relaxed) < WAITING
     }
 
     fn decided(&mut self, observed: &Observed<'_>) {
@@ -158,9 +155,9 @@ impl Tap for LogTap {
             decided: observed.ended.map_err(|error| error.name().to_owned()),
             policy: observed.before.policy,
         };
-        match self.sender.try_send(sample) {
-            Ok(()) | Err(TrySendError::Disconnected(_)) => {}
-            Err(TrySendError::Full(_)) => _ = self.dropped.fetch_add(1, Ordering::Relaxed),
+        // Nobody takes it where the log has ended.
+        if self.sender.send(sample).is_ok() {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -168,12 +165,14 @@ impl Tap for LogTap {
 struct Explainer {
     router: Weak<Router>,
     policies: HashMap<PartitionKey, (u64, SnapshotPolicy)>,
+    waiting: Arc<AtomicUsize>,
     sink: Sink,
 }
 
 impl Explainer {
     fn run(mut self, receiver: &Receiver<Sample>) {
         while let Ok(sample) = receiver.recv() {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
             if let Some(entry) = self.explain(&sample) {
                 (self.sink)(&entry);
             }
@@ -238,10 +237,9 @@ fn entry(sample: &Sample, explanation: &Explanation, agrees: bool) -> Explained 
 /// The scorers' sum of each row; none where a filter dropped it.
 fn costs(explanation: &Explanation, rows: u32) -> Vec<Option<f64>> {
     let mut costs = vec![None; rows as usize];
-    for (place, row) in explanation.kept.iter().enumerate() {
-        let sum = explanation.costs.iter().filter_map(|costs| costs.get(place)).fold(0.0, |sum, cost| sum + cost);
-        if let Some(cost) = costs.get_mut(*row as usize) {
-            *cost = Some(sum);
+    for (row, cost) in explanation.sums() {
+        if let Some(known) = costs.get_mut(row as usize) {
+            *known = Some(cost);
         }
     }
     costs

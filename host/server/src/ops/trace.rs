@@ -149,6 +149,12 @@ impl HttpClient for Sender {
             let body = Limited::new(body, MOST_ANSWER).collect().await?.to_bytes();
             Ok::<_, HttpError>(Response::from_parts(parts, body))
         });
-        sent.await?
+        let sent = sent.await?;
+        match &sent {
+            Ok(response) if response.status().is_success() => {}
+            Ok(response) => tracing::warn!(status = %response.status(), "the collector refuses the traces"),
+            Err(error) => tracing::warn!(error, "the collector of traces cannot be reached; its spans are lost"),
+        }
+        sent
     }
 }

@@ -8,6 +8,7 @@ use pointsman_admission::{AdmissionError, Surface};
 use pointsman_routing::PartitionKey;
 use serde_json::json;
 
+use crate::door::details;
 use crate::fleet::FleetError;
 
 /// Why a call fails. The statuses are those of Dynamo's service.
@@ -107,14 +108,9 @@ impl IntoResponse for SelectError {
         }
         let mut body = json!({"error": self.to_string()});
         if let Self::Admission(error) = &self
-            && let Some(rejection) = error.details()
+            && let Some(details) = details(error)
         {
-            body["details"] = json!({
-                "policy_class": rejection.policy_class,
-                "limit_kind": rejection.kind.name(),
-                "current": rejection.current,
-                "limit": rejection.limit,
-            });
+            body["details"] = details;
         }
         (self.status(), Json(body)).into_response()
     }

@@ -156,6 +156,11 @@ async fn patch_worker(
 ) -> Answer<Json<Value>> {
     fields.retain(|name, value| !value.is_null() && is_field(name));
     check_fields(&fields)?;
+    if fields.contains_key("endpoint") {
+        // The operator's secrets were for the endpoint before.
+        let secrets = ["api_key_file", "forward_authorization"];
+        fields.extend(secrets.map(|name| (name.to_owned(), Value::Null)));
+    }
     let worker = change(&service, move |service| Ok(service.fleet.patch(worker, fields)?)).await?;
     Ok(Json(worker_answer(&worker)))
 }

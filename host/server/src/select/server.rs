@@ -15,7 +15,6 @@ use crate::config::{DoorLimits, Timeouts};
 use crate::fleet::Fleet;
 use crate::listen::Listener;
 use crate::observe::Observer;
-use crate::ops::Metrics;
 use crate::server::{ServeError, served, watch_policies};
 use crate::signals::Signals;
 
@@ -60,7 +59,7 @@ impl SelectionServer {
         let listener = Listener::bind(address, None, DoorLimits::default(), Timeouts::default()).await?;
         let address = listener.address;
         let fleet = Arc::new(Fleet::new(router, signals, observer, Clock::start(), Handle::current()));
-        let watcher = policy_file.map(|file| watch_policies(&fleet, &Metrics::new(), file)).transpose()?;
+        let watcher = policy_file.map(|file| watch_policies(&fleet, file, |_| ())).transpose()?;
         let (stop, stopped) = watch::channel(false);
         let mut task = JoinSet::new();
         task.spawn(listener.serve(served(routes(Arc::clone(&fleet), options)), stopped));

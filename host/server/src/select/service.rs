@@ -53,9 +53,7 @@ struct Selection {
 
 impl Bytes for Selection {
     fn bytes(&self) -> usize {
-        let hashes = self.ask.prompt.block_hashes.len() + self.ask.index_hashes.as_ref().map_or(0, Vec::len);
-        let texts = self.ask.session.as_ref().map_or(0, |session| session.id.len());
-        hashes * size_of::<u64>() + texts + self.policy_class.as_ref().map_or(0, String::len)
+        self.ask.bytes() + self.policy_class.as_ref().map_or(0, String::len)
     }
 }
 

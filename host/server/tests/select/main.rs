@@ -78,6 +78,13 @@ async fn a_worker_takes_no_secrets_of_the_routers() {
     let (status, answer) = service.call("PATCH", "/workers/1", Some(&json!({"api_key_file": "/etc/passwd"}))).await;
     assert_eq!((status, answer.get("api_key_file")), (200, None));
     assert_eq!(service.fleet.worker(1).unwrap().spec.upstream, Default::default());
+    // What the operator sends along to a worker does not follow it elsewhere.
+    let secrets = json!({"api_key_file": "/key", "forward_authorization": true});
+    service.fleet.patch(1, secrets.as_object().unwrap().clone()).unwrap();
+    service.call("PATCH", "/workers/1", Some(&json!({"total_kv_blocks": 9}))).await;
+    assert!(service.fleet.worker(1).unwrap().spec.upstream.forward_authorization);
+    service.call("PATCH", "/workers/1", Some(&json!({"endpoint": "http://10.0.0.9:1"}))).await;
+    assert_eq!(service.fleet.worker(1).unwrap().spec.upstream, Default::default());
 }
 
 #[tokio::test(flavor = "multi_thread")]

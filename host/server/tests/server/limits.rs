@@ -47,6 +47,16 @@ async fn one_request_too_many_is_shed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_says_nothing_is_let_go() {
+    let world = Plan::of(1).server("timeouts: {headers_ms: 200}").start().await;
+    for beginning in [&b""[..], b"PRI * HT"] {
+        let ended = tokio::time::timeout(Duration::from_secs(30), raw(world.server.address(), beginning)).await;
+        assert_eq!(ended.as_deref(), Ok(""), "{beginning:?}");
+    }
+    world.chat("hello", &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn headers_and_bodies_are_bounded_in_size_and_time() {
     let sections = "limits: {header_bytes: 8192, headers: 20, body_bytes: 1000}\n\
                     timeouts: {headers_ms: 200, body_ms: 200}";

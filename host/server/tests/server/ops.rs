@@ -27,6 +27,34 @@ fn value(text: &str, sample: &str) -> f64 {
     line.unwrap_or_else(|| panic!("no {sample} in\n{text}")).parse().unwrap()
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_operator_gets_wrong_is_told_in_json_and_changes_nothing() {
+    let world = Plan::of(1).start().await;
+    for (method, path, body) in [
+        ("POST", "/workers", json!({"worker_id": 1e30})),
+        ("POST", "/workers", json!({"worker_id": 7, "health_pth": "/"})),
+        ("PATCH", "/workers/1", json!({"health_pth": "/"})),
+        ("PATCH", "/workers/1", json!({"block_size": "x"})),
+        ("POST", "/workers/x/drain", json!({})),
+        ("POST", "/workers", json!([])),
+    ] {
+        let answer = whole(send(method, &world.admin(path), body.to_string(), &[]).await).await;
+        assert_eq!(answer.status, 400, "{method} {path}: {}", answer.text());
+        assert!(answer.json()["error"]["message"].as_str().is_some_and(|message| !message.is_empty()));
+    }
+    // A worker that cannot be spoken to is told so, and no request goes to it.
+    for fields in [json!({"endpoint": "nohost"}), json!({"endpoint": "http://127.0.0.1:1", "api_key_file": "/none"})] {
+        let mut worker = json!({"worker_id": 9, "model_name": "mock", "block_size": 16});
+        worker.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let answer = whole(send("POST", &world.admin("/workers"), worker.to_string(), &[]).await).await;
+        assert_eq!((answer.status.as_u16(), &answer.json()["lifecycle"]), (201, &json!("unschedulable")));
+        assert!(answer.json()["not_schedulable_reasons"][0].as_str().unwrap().starts_with("worker 9"));
+        for _ in 0..4 {
+            assert_eq!(world.chat("hello", &[]).await, 1);
+        }
+    }
+}
+
 const TENANT: &str = "
 tenants:
   - {name: acme, routing_groups: [default]}
