@@ -12,6 +12,7 @@ use pointsman_routing::RouterError;
 use pointsman_routing::config::{OverrideError, Problem, Problems};
 use pointsman_sandbox::{LoadError, SandboxError, StartError};
 use pointsman_server::ServeError;
+use pointsman_server::predicted::KvEventsError;
 use pointsman_signals::TokenizerError;
 
 use crate::output::printable;
@@ -78,6 +79,8 @@ pub(crate) enum CliError {
     DecisionLog { path: String, source: std::io::Error },
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    #[error(transparent)]
+    KvEvents(#[from] KvEventsError),
     #[error("a {option} of {value} is no time that can pass; give a number from 0 on")]
     Duration { option: &'static str, value: f64 },
     #[error("--limit {given} {reason}")]

@@ -5,8 +5,10 @@
 mod compile;
 mod config;
 mod error;
+mod files;
 mod logging;
 mod mock_worker;
+mod observing;
 mod output;
 mod parameters;
 mod policy;

@@ -39,7 +39,7 @@ impl Command {
 /// command with exit code 1. With another component or other parameters it shows where the decisions differ.
 #[derive(clap::Args)]
 pub(crate) struct Replay {
-    /// The file that `pointsman replay --record` wrote.
+    /// The file that `--record` wrote.
     file: PathBuf,
     /// A built-in policy or a component that decides in place of what was recorded; of one instance, where a policy has
     /// several. May be repeated.
@@ -64,7 +64,7 @@ pub(crate) struct Replay {
 /// Shows what a record holds.
 #[derive(clap::Args)]
 pub(crate) struct Show {
-    /// The file that `pointsman replay --record` wrote.
+    /// The file that `--record` wrote.
     file: PathBuf,
     /// Print JSON.
     #[arg(long)]

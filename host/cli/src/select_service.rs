@@ -9,14 +9,14 @@ use pointsman_admission::{AffinityMode, MAX_SESSION_TTL_SECS};
 use pointsman_routing::Role;
 use pointsman_routing::config::{Overrides, PolicyConfig, Roles, SessionAffinitySettings};
 use pointsman_server::config::ServerConfig;
-use pointsman_server::observe::NoObserver;
 use pointsman_server::policies;
-use pointsman_server::predicted::{Predicted, TTL_MS};
+use pointsman_server::predicted::{KV_EVENTS_VARIABLE, Predicted};
 use pointsman_server::select::{PendingLimits, SelectionOptions, SelectionServer, SelectionSetup};
 
 use crate::compile::Compile;
 use crate::error::CliError;
 use crate::logging::Logging;
+use crate::observing::{Observing, Recording};
 use crate::stop::Stop;
 
 const EXPIRY_VARIABLE: &str = "DYN_ROUTER_ACTIVE_REQUEST_EXPIRY_SECS";
@@ -53,6 +53,8 @@ pub(crate) struct SelectService {
     #[arg(long, value_name = "BYTES", default_value_t = 256 << 20)]
     selection_cache_max_bytes: usize,
     #[command(flatten)]
+    observing: Observing,
+    #[command(flatten)]
     logging: Logging,
     #[command(flatten)]
     compile: Compile,
@@ -62,18 +64,19 @@ impl SelectService {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let logging = self.logging.clone();
         logging.run(async {
-            let server = SelectionServer::start(self.setup()?).await?;
+            let (setup, recording) = self.setup()?;
+            let server = SelectionServer::start(setup).await?;
             let mut stop = Stop::new()?;
             let mut stdout = std::io::stdout();
             writeln!(stdout, "selection service at http://{}", server.address())?;
             stdout.flush()?;
             stop.asked().await;
             server.drain().await;
-            Ok(())
+            recording.map_or(Ok(()), Recording::finish)
         })
     }
 
-    fn setup(self) -> Result<SelectionSetup, CliError> {
+    fn setup(self) -> Result<(SelectionSetup, Option<Recording>), CliError> {
         let policies = self.router_policy_config.as_deref().map(PolicyConfig::load).transpose()?;
         let mode = AffinityMode::Hard;
         let session_affinity =
@@ -82,21 +85,25 @@ impl SelectService {
         warn_of_other_roles(policies.as_ref(), &overrides);
         let config = ServerConfig::default();
         let router = policies::router(&config, policies, overrides, |sandbox| self.compile.config(sandbox))?;
-        let predicted = Predicted { router_config: router.router_config(), ttl_ms: TTL_MS };
+        let use_kv_events = std::env::var(KV_EVENTS_VARIABLE).ok();
+        let predicted = Predicted::new(router.router_config(), use_kv_events.as_deref())?;
         let pending = PendingLimits {
             ttl_ms: f64::from(self.selection_cache_ttl_secs) * 1_000.0,
             entries: self.selection_cache_max_entries,
             bytes: self.selection_cache_max_bytes,
         };
         let options = SelectionOptions { pending, ..SelectionOptions::default() };
-        Ok(SelectionSetup {
+        let router = Arc::new(router);
+        let (observer, recording) = self.observing.start(&router)?;
+        let setup = SelectionSetup {
             address: (self.host, self.port).into(),
-            router: Arc::new(router),
+            router,
             policy_file: self.router_policy_config,
             signals: Arc::new(predicted),
-            observer: Arc::new(NoObserver),
+            observer,
             options: options.with_expiry_text(&std::env::var(EXPIRY_VARIABLE).unwrap_or_default()),
-        })
+        };
+        Ok((setup, recording))
     }
 }
 

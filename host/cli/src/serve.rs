@@ -2,19 +2,15 @@
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pointsman_admission::{AffinityMode, MAX_SESSION_TTL_SECS, OverloadStatus};
 use pointsman_mock::{MockConfig, MockEngine};
-use pointsman_routing::Router;
 use pointsman_routing::config::{Overrides, PolicyConfig, SessionAffinitySettings};
 use pointsman_server::config::ServerConfig;
 use pointsman_server::fleet::WorkerSpec;
-use pointsman_server::observe::{NoObserver, Observer};
-use pointsman_server::ops::DecisionLog;
-use pointsman_server::ops::decisions::Explained;
-use pointsman_server::predicted::{Predicted, TTL_MS};
+use pointsman_server::predicted::{KV_EVENTS_VARIABLE, Predicted};
 use pointsman_server::select::SelectionOptions;
 use pointsman_server::signals::ModelSignals;
 use pointsman_server::{Server, Setup, policies};
@@ -22,6 +18,7 @@ use pointsman_server::{Server, Setup, policies};
 use crate::compile::Compile;
 use crate::error::CliError;
 use crate::logging::Logging;
+use crate::observing::{Observing, Recording};
 use crate::stop::Stop;
 
 const OVERLOAD_VARIABLE: &str = "DYN_HTTP_OVERLOAD_STATUS_CODE";
@@ -51,21 +48,12 @@ pub(crate) struct Serve {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SESSION_TTL_SECS))
     )]
     router_session_affinity_ttl_secs: Option<u32>,
-    /// A file that explained decisions are appended to, a JSON object a line: who was eligible, at what cost, and why the
-    /// others lost.
-    #[arg(long, value_name = "FILE")]
-    decision_log: Option<PathBuf>,
-    /// The share of decisions that the decision log explains, from 0 to 1.
-    #[arg(long, value_name = "SHARE", default_value_t = 1.0, requires = "decision_log", value_parser = share)]
-    decision_log_share: f64,
+    #[command(flatten)]
+    observing: Observing,
     #[command(flatten)]
     logging: Logging,
     #[command(flatten)]
     compile: Compile,
-}
-
-fn share(text: &str) -> Result<f64, &'static str> {
-    text.parse().ok().filter(|share| (0.0..=1.0).contains(share)).ok_or("a share is a number from 0 to 1")
 }
 
 fn mode(text: &str) -> Result<AffinityMode, &'static str> {
@@ -87,7 +75,8 @@ impl Serve {
             // They live as long as the server.
             let engines = if self.config.is_none() { simulated(&mut config).await? } else { Vec::new() };
             config.listen = self.listen.unwrap_or(config.listen);
-            let server = Server::start(self.setup(config)?).await?;
+            let (setup, recording) = self.setup(config)?;
+            let server = Server::start(setup).await?;
             let mut stop = Stop::new()?;
             announce(&server, !engines.is_empty())?;
             stop.asked().await;
@@ -96,11 +85,11 @@ impl Serve {
                 // Whoever asks twice does not want to wait.
                 () = stop.asked() => {}
             }
-            Ok(())
+            recording.map_or(Ok(()), Recording::finish)
         })
     }
 
-    fn setup(self, config: ServerConfig) -> Result<Setup, CliError> {
+    fn setup(self, config: ServerConfig) -> Result<(Setup, Option<Recording>), CliError> {
         let policies = self.router_policy_config.as_deref().map(PolicyConfig::load).transpose()?;
         let mode = self.router_session_affinity_mode.unwrap_or(AffinityMode::Hard);
         let session_affinity =
@@ -108,41 +97,20 @@ impl Serve {
         let overrides = Overrides { session_affinity, ..Overrides::from_env(|name| std::env::var_os(name))? };
         let router = policies::router(&config, policies, overrides, |sandbox| self.compile.config(sandbox))?;
         let router = Arc::new(router);
-        let observer: Arc<dyn Observer> = match &self.decision_log {
-            Some(path) => Arc::new(decision_log(&router, path, self.decision_log_share)?),
-            None => Arc::new(NoObserver),
-        };
-        let predicted = Predicted { router_config: router.router_config(), ttl_ms: TTL_MS };
+        let (observer, recording) = self.observing.start(&router)?;
+        let use_kv_events = std::env::var(KV_EVENTS_VARIABLE).ok();
+        let predicted = Predicted::new(router.router_config(), use_kv_events.as_deref())?;
         let signals = ModelSignals::new(&config.models, predicted)?;
         let variable = |name| std::env::var(name).unwrap_or_default();
-        Ok(Setup {
+        let setup = Setup {
             policy_file: self.router_policy_config,
             overload: OverloadStatus::parse(&variable(OVERLOAD_VARIABLE)),
             selection: SelectionOptions::default().with_expiry_text(&variable(EXPIRY_VARIABLE)),
             observer,
             ..Setup::new(config, router, Arc::new(signals))
-        })
+        };
+        Ok((setup, recording))
     }
-}
-
-/// Appends explained decisions to the file.
-fn decision_log(router: &Arc<Router>, path: &Path, share: f64) -> Result<DecisionLog, CliError> {
-    let failed = |source| CliError::DecisionLog { path: path.display().to_string(), source };
-    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).map_err(failed)?;
-    let mut lost = false;
-    let write = move |explained: &Explained| {
-        let mut line = serde_json::to_string(explained).unwrap_or_default();
-        line.push('\n');
-        let written = file.write_all(line.as_bytes());
-        // Said once, until it can be written again.
-        if let Err(error) = &written
-            && !lost
-        {
-            tracing::warn!(%error, "the decision log cannot be written");
-        }
-        lost = written.is_err();
-    };
-    DecisionLog::start(router, share, Box::new(write)).map_err(failed)
 }
 
 /// Two simulated engines, as workers of the server.

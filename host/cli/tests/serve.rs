@@ -4,104 +4,13 @@
 
 mod common;
 
-use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::io::Read;
+use std::process::Command;
 use std::time::Duration;
 
-use common::{build, pointsman, root, run, tmp};
-
-/// A running command that listens; it ends with the test.
-struct Process {
-    child: Child,
-    /// What it printed, up to the line that was waited for.
-    printed: String,
-}
-
-impl Process {
-    /// Starts a command and reads what it prints until a line contains `last`.
-    fn start(arguments: &[&str], last: &str) -> Self {
-        let mut child = pointsman().args(arguments).stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut printed = String::new();
-        while !printed.lines().last().is_some_and(|line| line.contains(last)) {
-            let line = lines.next().unwrap_or_else(|| panic!("it ended after {printed:?}")).unwrap();
-            writeln!(printed, "{line}").unwrap();
-        }
-        Self { child, printed }
-    }
-
-    /// Where it listens, as HOST:PORT.
-    fn address(&self) -> &str {
-        let line = self.printed.lines().find_map(|line| line.strip_prefix("listening on http://"));
-        line.unwrap_or_else(|| panic!("{}", self.printed))
-    }
-
-    fn terminate(&self) {
-        assert!(Command::new("kill").arg(self.child.id().to_string()).status().unwrap().success());
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// An engine as a process of its own.
-fn engine(speedup: &str) -> Process {
-    Process::start(&["mock-worker", "--speedup-ratio", speedup], "listening on")
-}
-
-/// A server in front of engines, with a router-policy file in `folder`.
-fn server(folder: &Path, engines: &[&Process], policies: &str) -> Process {
-    let mut text = "listen: 127.0.0.1:0\nworkers:\n".to_owned();
-    for (worker, engine) in (1..).zip(engines) {
-        let url = engine.address();
-        writeln!(text, "  - {{worker_id: {worker}, model_name: mock, endpoint: 'http://{url}', block_size: 16}}")
-            .unwrap();
-    }
-    let (config, policy) = (folder.join("server.yaml"), folder.join("policy.yaml"));
-    fs::write(&config, text).unwrap();
-    fs::write(&policy, policies).unwrap();
-    let (config, policy) = (config.display().to_string(), policy.display().to_string());
-    Process::start(&["serve", "--config", &config, "--router-policy-config", &policy], "listening on")
-}
-
-/// A chat's answer as it comes, header included.
-fn chat(address: &str, text: &str, max_tokens: u32, stream: bool) -> TcpStream {
-    let body = format!(
-        r#"{{"model": "mock", "max_tokens": {max_tokens}, "stream": {stream}, "messages": [{{"role": "user", "content": "{text}"}}]}}"#
-    );
-    let mut connection = TcpStream::connect(address).unwrap();
-    connection.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    write!(
-        connection,
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\nconnection: close\r\n\
-         x-pointsman-explain: true\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    )
-    .unwrap();
-    connection
-}
-
-fn whole(mut connection: TcpStream) -> String {
-    let mut text = String::new();
-    connection.read_to_string(&mut text).unwrap();
-    text
-}
-
-/// A field of the header that explains the routing.
-fn explained(answer: &str, field: &str) -> String {
-    let line = answer.lines().find_map(|line| line.strip_prefix("x-pointsman-decision: "));
-    let line = line.unwrap_or_else(|| panic!("{answer}"));
-    let fields = line.split("; ").filter_map(|part| part.split_once('='));
-    fields.filter(|(name, _)| *name == field).map(|(_, value)| value.to_owned()).next().unwrap()
-}
+use common::process::{Process, chat, engine, explained, server, whole};
+use common::{build, root, run, tmp};
 
 fn built_in(name: &str) -> &'static [u8] {
     pointsman_policies::get(name).unwrap().component
@@ -194,6 +103,29 @@ fn a_signal_to_stop_lets_what_runs_end() {
     let rest = whole(open);
     assert!(rest.contains("data: [DONE]"), "{rest}");
     assert!(server.child.wait().unwrap().success());
+}
+
+#[test]
+fn what_a_server_decided_is_explained_and_can_be_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (record, log, policy) = (path("decisions.pmrec"), path("decisions.jsonl"), path("policy.yaml"));
+    fs::write(&policy, "worker_selection: {aggregated: p, instances: [{name: p, type: power-of-two-choices}]}\n")
+        .unwrap();
+    let arguments = ["serve", "--router-policy-config", &policy, "--record", &record, "--decision-log", &log];
+    let mut server = Process::start(&arguments, "curl");
+    let address = server.address().to_owned();
+    let ids: Vec<String> =
+        (0..20).map(|text| explained(&whole(chat(&address, &format!("{text}"), 2, false)), "id")).collect();
+    server.terminate();
+    assert!(server.child.wait().unwrap().success());
+    let replayed = run(["record", "replay", &record, "--json"]);
+    let report = &common::json(&replayed)[0];
+    assert_eq!((&report["compared"], &report["agreed"]), (&20.into(), &20.into()), "{report}");
+    let entries = fs::read_to_string(&log).unwrap();
+    let entries = entries.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let told: Vec<String> = entries.map(|entry| entry["id"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(told, ids);
 }
 
 #[test]

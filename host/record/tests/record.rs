@@ -171,6 +171,60 @@ fn a_full_file_holds_its_first_decisions_and_is_no_larger_than_it_may_be() {
 }
 
 #[test]
+fn what_is_written_in_the_background_is_whole() {
+    let written = |background: bool| {
+        let (output, router) = (Output::default(), router("random"));
+        let recorder = match background {
+            true => Recorder::in_background(output.clone(), 1 << 20).unwrap(),
+            false => Recorder::new(output.clone(), 1 << 20),
+        };
+        let partition = partition(&router);
+        partition.set_taps(vec![recorder.tap("random")]);
+        decide(&partition, 1_000);
+        recorder.flush();
+        decide(&partition, 7);
+        (recorder.finish().unwrap(), output.bytes())
+    };
+    let (here, there) = (written(false), written(true));
+    assert_eq!((here.0.decisions, here.0.dropped), (1_007, 0));
+    assert_eq!((here.0, there.0.bytes), (there.0, there.1.len() as u64));
+    let report = only(&there.1, Vec::new());
+    assert_eq!((report.compared, report.agreed), (1_007, 1_007));
+}
+
+/// An output that takes nothing before it may.
+struct Stuck(std::sync::mpsc::Receiver<()>);
+
+impl std::io::Write for Stuck {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        // Its other end goes when it may write.
+        let _ = self.0.recv();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn no_decision_waits_for_an_output_that_is_stuck() {
+    let (go, wait) = std::sync::mpsc::channel();
+    let router = router("random");
+    let recorder = Recorder::in_background(Stuck(wait), 1 << 30).unwrap();
+    let partition = partition(&router);
+    partition.set_taps(vec![recorder.tap("random")]);
+    for _ in 0..100 {
+        decide(&partition, 3);
+        recorder.flush();
+    }
+    drop(go);
+    let written = recorder.finish().unwrap();
+    assert!(written.dropped >= 3 * 30, "{written:?}");
+    assert_eq!(written.decisions + written.dropped, 300);
+}
+
+#[test]
 fn a_component_or_an_instance_that_is_not_there_is_named() {
     let (output, router) = (Output::default(), router("random"));
     let (recorder, partition) = (Recorder::new(output.clone(), 1 << 20), partition(&router));

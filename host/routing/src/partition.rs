@@ -445,7 +445,8 @@ impl State {
         });
         let (before, after) = (&listening.before, &PolicyState::of(&active.policy, active.fallback.as_ref()));
         let (policy, told) = (&active.policy, &active.told);
-        listening.tell(taps, &Observed { snapshot: &snapshot, ended, before, after, policy, told });
+        let id = request.id;
+        listening.tell(taps, &Observed { id, snapshot: &snapshot, ended, before, after, policy, told });
     }
 
     fn count_faults(&mut self, faults: &[StageFault]) {

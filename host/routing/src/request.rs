@@ -6,6 +6,8 @@ use pointsman_contract::{RouterConfig, Trigger};
 /// One request, as borrowed views of what its owner holds.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
+    /// Names the decision to what listens to it; no policy sees it. Empty where nobody asks.
+    pub id: &'a str,
     /// Milliseconds, monotonic, since the host's start.
     pub now_ms: f64,
     /// Tokens of the prompt; 0 for embeddings.
@@ -49,6 +51,7 @@ pub struct Request<'a> {
 impl Default for Request<'_> {
     fn default() -> Self {
         Self {
+            id: "",
             now_ms: 0.0,
             prompt_tokens: 0,
             block_hashes: &[],

@@ -465,17 +465,28 @@ impl Router {
         }
         let affinity = session_affinity.map(|(mode, ttl_secs)| SessionAffinity::new(mode, ttl_secs)).transpose();
         let mut setup = AdmissionSetup {
-            classifier: HostedClassifier::none(),
+            classifier: self.configured_classifier(partition)?,
             on_fault: pointsman_admission::OnFault::default(),
             max_deferral_ms: u32::MAX,
             profile: Arc::clone(profile),
             affinity: affinity.map_err(|error| RouterError::Config(error.to_string()))?,
         };
-        if let Some(ClassifierSettings { instance, on_fault, max_deferral_ms }) = classifier {
-            setup.classifier = self.classifier(instance.clone(), Arc::clone(partition))?;
+        if let Some(ClassifierSettings { on_fault, max_deferral_ms, .. }) = classifier {
             (setup.on_fault, setup.max_deferral_ms) = (*on_fault, *max_deferral_ms);
         }
         Ok(Some(setup))
+    }
+
+    /// The classifier that the configuration has for a partition, which admits everything where it has none. Every call
+    /// builds a new guest.
+    ///
+    /// # Errors
+    /// As [`Self::classifier`].
+    pub fn configured_classifier(&self, partition: &Arc<Partition>) -> Result<HostedClassifier, RouterError> {
+        match &self.plan().admission.classifier {
+            Some(settings) => self.classifier(settings.instance.clone(), Arc::clone(partition)),
+            None => Ok(HostedClassifier::none()),
+        }
     }
 
     /// A classifier of that instance for a partition. Every call builds a new guest.

@@ -86,6 +86,8 @@ pub struct SnapshotDecision {
 /// One decision, as a tap is told.
 #[derive(Clone, Copy)]
 pub struct Observed<'a> {
+    /// The request's name of it.
+    pub id: &'a str,
     /// What it was made of.
     pub snapshot: &'a Snapshot,
     /// How it ended.

@@ -9,7 +9,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use pointsman_routing::{Activation, VersionStatus};
+use pointsman_routing::{Activation, RouterError, VersionStatus};
 use serde_json::{Map, Value, json};
 
 use crate::door::Door;
@@ -151,8 +151,13 @@ async fn versions(State(view): State<View>) -> Json<Value> {
 
 async fn roll_back(State(view): State<View>) -> Result<Json<Value>, Refused> {
     let fleet = view.fleet;
-    let rolled = tokio::task::spawn_blocking(move || fleet.router().roll_back(fleet.clock().now_ms())).await;
-    let activation = rolled.map_err(internal)?.map_err(|error| Refused(StatusCode::CONFLICT, error.to_string()))?;
+    let rolled = tokio::task::spawn_blocking(move || {
+        let activation = fleet.router().roll_back(fleet.clock().now_ms())?;
+        fleet.activated(&activation)?;
+        Ok::<_, RouterError>(activation)
+    });
+    let rolled = rolled.await.map_err(internal)?;
+    let activation = rolled.map_err(|error| Refused(StatusCode::CONFLICT, error.to_string()))?;
     let Activation { generation, changed, needs_restart, .. } = activation;
     let changed: Vec<Value> = changed.iter().map(partition).collect();
     Ok(Json(json!({"generation": generation, "changed": changed, "needs_restart": needs_restart})))

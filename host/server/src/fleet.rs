@@ -6,8 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, RwLock};
 
-use pointsman_routing::config::RequestClassifier;
-use pointsman_routing::{HostedClassifier, InstanceSpec, PartitionKey, Role, Router, RouterError, WorkerConfig};
+use pointsman_routing::{Activation, PartitionKey, Role, Router, RouterError, WorkerConfig};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::runtime::Handle;
@@ -434,20 +433,22 @@ impl Fleet {
         models
     }
 
-    /// Gives every pool the request classifier of another configuration. May compile, as [`Self::upsert`].
+    /// Does what another configuration of the router leaves to its owner: every pool gets its request classifier. May
+    /// compile, as [`Self::upsert`].
     ///
     /// # Errors
-    /// A classifier that cannot start; the pools before it have the new one then.
-    pub fn replace_classifiers(&self, classifier: Option<&RequestClassifier>) -> Result<(), RouterError> {
-        for pool in self.pools() {
-            let next = match classifier {
-                Some(classifier) => {
-                    let instance = InstanceSpec::from(classifier.policy.clone());
-                    self.router.classifier(instance, Arc::clone(pool.partition()))?
-                }
-                None => HostedClassifier::none(),
-            };
-            pool.replace_classifier(next);
+    /// A classifier that cannot start; every pool keeps the one that it has then.
+    pub fn activated(&self, activation: &Activation) -> Result<(), RouterError> {
+        for section in &activation.needs_restart {
+            tracing::warn!(section, "the section changed and holds after a restart only");
+        }
+        if !activation.classifier_changed {
+            return Ok(());
+        }
+        let next = |pool: Arc<Pool>| Ok((self.router.configured_classifier(pool.partition())?, pool));
+        let next: Vec<_> = self.pools().into_iter().map(next).collect::<Result<_, RouterError>>()?;
+        for (classifier, pool) in next {
+            pool.replace_classifier(classifier);
         }
         Ok(())
     }

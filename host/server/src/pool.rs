@@ -11,7 +11,7 @@ use pointsman_routing::{
     AdmissionController, AdmissionHost, AdmissionOutcome, AdmissionSetup, DecideError, Decision, HostedClassifier,
     Partition, QueuedRequest, Request, Router, RouterError, Session, Submission, Trigger, WorkerKey, WorkerOverlap,
 };
-use pointsman_signals::{PromptInput, PromptReader};
+use pointsman_signals::{KvEventStats, PromptInput, PromptReader};
 use rustc_hash::FxHashMap;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
@@ -42,6 +42,8 @@ pub struct SessionInfo {
 /// What a request asks of a partition.
 #[derive(Clone, Debug)]
 pub struct Ask {
+    /// Names the decision in the decision log.
+    pub decision_id: String,
     /// The prompt.
     pub prompt: Prompt,
     /// Whether the request counts towards prefill load.
@@ -76,11 +78,17 @@ pub struct Ask {
     available: Option<Vec<u64>>,
 }
 
+/// Names the decision of a request's first try, counted from 0, or a later one.
+pub(crate) fn decision_id(request: &str, attempt: usize) -> String {
+    format!("{request}/{attempt}")
+}
+
 impl Ask {
     /// A request with that prompt and no rules.
     #[must_use]
     pub const fn new(prompt: Prompt) -> Self {
         Self {
+            decision_id: String::new(),
             prompt,
             tracks_prefill_tokens: true,
             expected_output_tokens: None,
@@ -131,6 +139,9 @@ impl Ask {
     /// Keeps the request off a worker that has failed it.
     fn exclude(&mut self, worker: u64, partition: &Partition) {
         self.failed.push(worker);
+        if let Some((request, _)) = self.decision_id.rsplit_once('/') {
+            self.decision_id = decision_id(request, self.failed.len());
+        }
         let mut left: Vec<u64> = partition.rows().iter().map(|row| row.worker).collect();
         left.dedup();
         left.retain(|worker| !self.failed.contains(worker));
@@ -146,6 +157,7 @@ impl QueuedRequest for Ask {
         let headers: Vec<(&str, &str)> =
             self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         with(Request {
+            id: &self.decision_id,
             prompt_tokens: self.prompt.tokens,
             block_hashes: &self.prompt.block_hashes,
             tracks_prefill_tokens: self.tracks_prefill_tokens,
@@ -331,6 +343,12 @@ impl Pool {
             (ask.overlaps, ask.refreshed_ms) = (overlaps.clone(), Some(self.clock.now_ms()));
         }
         overlaps
+    }
+
+    /// What came of KV events so far, of each worker that publishes them.
+    #[must_use]
+    pub fn kv_events(&self) -> Vec<(u64, KvEventStats)> {
+        self.index.as_ref().map_or_else(Vec::new, |index| index.kv_events())
     }
 
     /// What waits, in all policy classes.

@@ -8,13 +8,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use pointsman_routing::{Partition, PartitionKey, RouterConfig, WorkerKey, WorkerOverlap};
-use pointsman_signals::{IndexSettings, KvEventSource, KvEventStream, PrefixOverlap, PromptReader};
+use pointsman_signals::{IndexSettings, KvEventSource, KvEventStats, KvEventStream, PrefixOverlap, PromptReader};
 use tokio::runtime::Handle;
 
 use crate::fleet::WorkerSpec;
 use crate::signals::{PrefixIndex, Signals};
 use crate::sync::locked;
 
+/// The variable that says whether KV events are listened to.
+pub const KV_EVENTS_VARIABLE: &str = "DYN_ROUTER_USE_KV_EVENTS";
 /// How long what was routed counts, in milliseconds; Dynamo's 120 s.
 pub const TTL_MS: f64 = 120_000.0;
 
@@ -25,6 +27,29 @@ pub struct Predicted {
     pub router_config: RouterConfig,
     /// How long what was routed counts, in milliseconds.
     pub ttl_ms: f64,
+    /// Whether workers' KV events are listened to; where not, every worker is predicted.
+    pub kv_events: bool,
+}
+
+/// A text of `DYN_ROUTER_USE_KV_EVENTS` that says neither yes nor no.
+#[derive(Debug, thiserror::Error)]
+#[error("DYN_ROUTER_USE_KV_EVENTS is {0:?}; set it to true or false, or unset it")]
+pub struct KvEventsError(String);
+
+impl Predicted {
+    /// The router's settings and Dynamo's time to live. `use_kv_events` is the text of `DYN_ROUTER_USE_KV_EVENTS`; unset,
+    /// events are listened to.
+    ///
+    /// # Errors
+    /// Where the text is neither true nor false.
+    pub fn new(router_config: RouterConfig, use_kv_events: Option<&str>) -> Result<Self, KvEventsError> {
+        let kv_events = match use_kv_events.map(|text| text.trim().to_ascii_lowercase()).as_deref() {
+            None | Some("" | "true" | "1" | "yes" | "on") => true,
+            Some("false" | "0" | "no" | "off") => false,
+            Some(other) => return Err(KvEventsError(other.to_owned())),
+        };
+        Ok(Self { router_config, ttl_ms: TTL_MS, kv_events })
+    }
 }
 
 impl Signals for Predicted {
@@ -36,6 +61,7 @@ impl Signals for Predicted {
         let settings = IndexSettings { prediction_ttl_ms: self.ttl_ms, ..IndexSettings::default() };
         Some(Box::new(Index {
             router_config: self.router_config,
+            kv_events: self.kv_events,
             block_size,
             held: Arc::new(pointsman_signals::PrefixIndex::new(settings)),
             streams: Mutex::default(),
@@ -46,6 +72,7 @@ impl Signals for Predicted {
 /// The index of one partition, and the KV events that it follows.
 struct Index {
     router_config: RouterConfig,
+    kv_events: bool,
     block_size: u32,
     held: Arc<pointsman_signals::PrefixIndex>,
     streams: Mutex<HashMap<u64, Followed>>,
@@ -55,7 +82,7 @@ struct Index {
 struct Followed {
     sources: Vec<KvEventSource>,
     /// They listen until they are dropped.
-    _streams: Vec<KvEventStream>,
+    streams: Vec<KvEventStream>,
 }
 
 impl PrefixIndex for Index {
@@ -75,7 +102,7 @@ impl PrefixIndex for Index {
     }
 
     fn joined(&self, worker: &WorkerSpec, runtime: &Handle) {
-        let wanted = sources(worker, self.block_size);
+        let wanted = if self.kv_events { sources(worker, self.block_size) } else { Vec::new() };
         let mut streams = locked(&self.streams);
         let followed = streams.get(&worker.worker_id);
         if followed.map_or(&[][..], |followed| &followed.sources) == wanted {
@@ -89,8 +116,19 @@ impl PrefixIndex for Index {
             let started = KvEventStream::start(Arc::clone(&self.held), source.clone());
             started.inspect_err(|error| tracing::error!(worker = worker.worker_id, "{error}")).ok()
         };
-        let followed = Followed { _streams: wanted.iter().filter_map(start).collect(), sources: wanted };
+        let followed = Followed { streams: wanted.iter().filter_map(start).collect(), sources: wanted };
         streams.insert(worker.worker_id, followed);
+    }
+
+    fn kv_events(&self) -> Vec<(u64, KvEventStats)> {
+        let streams = locked(&self.streams);
+        let of = |(worker, followed): (&u64, &Followed)| {
+            let all = followed.streams.iter().map(KvEventStream::stats);
+            (*worker, all.fold(KvEventStats::default(), |sum, stats| sum + stats))
+        };
+        let mut all: Vec<_> = streams.iter().filter(|(_, followed)| !followed.streams.is_empty()).map(of).collect();
+        all.sort_unstable_by_key(|(worker, _)| *worker);
+        all
     }
 
     fn removed(&self, worker: u64) {
@@ -129,7 +167,7 @@ mod tests {
     }
 
     fn index(ttl_ms: f64) -> Box<dyn PrefixIndex> {
-        let signals = Predicted { router_config: RouterConfig::default(), ttl_ms };
+        let signals = Predicted { router_config: RouterConfig::default(), ttl_ms, kv_events: true };
         signals.index(&PartitionKey::default(), 16).unwrap()
     }
 

@@ -10,7 +10,6 @@ use http::Request;
 use hyper::body::Incoming;
 use pointsman_admission::OverloadStatus;
 use pointsman_routing::Router;
-use pointsman_routing::config::PolicyConfig;
 use pointsman_watch::{WatchEvent, Watcher};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -258,23 +257,12 @@ pub(crate) fn watch_policies(
     file: PathBuf,
     seen: impl Fn(bool) + Send + 'static,
 ) -> Result<Watcher, ServeError> {
-    let (router, fleet, path) = (Arc::clone(fleet.router()), Arc::clone(fleet), file.clone());
+    let (router, fleet) = (Arc::clone(fleet.router()), Arc::clone(fleet));
     let tell = move |event| {
         let WatchEvent::Activated(activation) = event else { return seen(false) };
         seen(true);
-        for section in &activation.needs_restart {
-            tracing::warn!(section, "the section changed and holds after a restart only");
-        }
-        if !activation.classifier_changed {
-            return;
-        }
-        match PolicyConfig::load(&path) {
-            Ok(config) => {
-                if let Err(error) = fleet.replace_classifiers(config.request_classifier.as_ref()) {
-                    tracing::error!(%error, "the changed request classifier cannot start; the one before goes on");
-                }
-            }
-            Err(problems) => tracing::error!(%problems, "the changed request classifier cannot be read"),
+        if let Err(error) = fleet.activated(&activation) {
+            tracing::error!(%error, "the changed request classifier cannot start; the one before goes on");
         }
     };
     Watcher::start(router, file, LOOK, tell).map_err(ServeError::Watch)

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use pointsman_routing::{Partition, PartitionKey, WorkerKey, WorkerOverlap};
-use pointsman_signals::{PromptReader, TokenizerError};
+use pointsman_signals::{KvEventStats, PromptReader, TokenizerError};
 use tokio::runtime::Handle;
 
 use crate::config::ModelEntry;
@@ -42,6 +42,9 @@ pub trait PrefixIndex: Send + Sync {
 
     /// The worker has gone, and with it what it held.
     fn removed(&self, worker: u64);
+
+    /// What came of KV events so far, of each worker that publishes them.
+    fn kv_events(&self) -> Vec<(u64, KvEventStats)>;
 }
 
 /// Prompts by the tokenizers of their models, and an index for every partition.

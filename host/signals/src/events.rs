@@ -60,6 +60,20 @@ pub struct KvEventStats {
     pub malformed: u64,
 }
 
+impl std::ops::Add for KvEventStats {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            batches: self.batches + other.batches,
+            applied: self.applied + other.applied,
+            ignored: self.ignored + other.ignored,
+            gaps: self.gaps + other.gaps,
+            malformed: self.malformed + other.malformed,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Counters {
     batches: AtomicU64,

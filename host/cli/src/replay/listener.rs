@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pointsman_replay::{DecisionLine, Observer};
 
-use super::files::OutputFile;
+use crate::files::OutputFile;
 use crate::output;
 
 /// Hears of one run.

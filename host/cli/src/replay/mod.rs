@@ -1,7 +1,6 @@
 //! `pointsman replay`: a trace against simulated workers, once for each policy.
 
 mod arguments;
-mod files;
 mod listener;
 mod runs;
 mod taps;
@@ -19,12 +18,12 @@ use pointsman_sandbox::Determinism;
 use serde::Serialize;
 
 use self::arguments::{Policies, Policy, Pools, Speed, workers};
-use self::files::{OutputFile, refuse_shared};
 use self::listener::Listener;
 use self::runs::Setup;
 use self::taps::{Shadowed, TapOptions, Taps};
 use crate::compile::Compile;
 use crate::error::CliError;
+use crate::files::{OutputFile, refuse_shared};
 use crate::output;
 use crate::register::Registration;
 

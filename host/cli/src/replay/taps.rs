@@ -10,9 +10,9 @@ use pointsman_routing::{DEFAULT, PartitionKey, Router, Tap};
 use serde::Serialize;
 
 use super::arguments::Policy;
-use super::files::OutputFile;
 use crate::error::CliError;
-use crate::output;
+use crate::files::OutputFile;
+use crate::{observing, output};
 
 /// Decisions that may wait for the candidate. A live decision waits for it when they are more.
 const WAITING: usize = 256;
@@ -134,15 +134,7 @@ impl<'a> Taps<'a> {
     /// Ends the record.
     pub(super) fn finish(self) -> Result<(), CliError> {
         let (Some(recorder), Some(path)) = (self.recorder, &self.options.record) else { return Ok(()) };
-        let written = recorder.finish().map_err(|source| CliError::Write { path: path.clone(), source })?;
-        if written.full {
-            output::warning(&format!(
-                "{} is full: it holds the first {} decisions; give a larger --record-bytes for more",
-                path.display(),
-                output::grouped(written.decisions)
-            ))?;
-        }
-        Ok(())
+        observing::finish(recorder, path)
     }
 }
 

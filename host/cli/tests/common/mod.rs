@@ -3,6 +3,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
 
+pub mod process;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -23,7 +23,7 @@ use super::relay::{Relay, Watch};
 use super::routing_fields::RoutingFields;
 use super::{Door, Permit, PromptKind};
 use crate::ops::trace;
-use crate::pool::{Ask, Lease, Pool};
+use crate::pool::{Ask, Lease, Pool, decision_id};
 
 /// Names the worker, the policy and the decision, where the client asks for it.
 const DECISION: &str = "x-pointsman-decision";
@@ -88,7 +88,7 @@ pub(super) async fn serve(door: &Door, call: Call<'_>, permit: Permit) -> Result
         if let Failure::Broken { unreachable: true, reason } = &failure {
             report_unreachable(door, worker.worker, reason);
         }
-        if attempt == door.retries {
+        if attempt == door.retries as usize {
             lease.abort(failure.reason());
             return Ok(failure.into_response(door, permit));
         }
@@ -108,6 +108,7 @@ async fn submission(door: &Door, pool: &Pool, call: &Call<'_>, fields: &mut Rout
     let prompt = pool.read(call.kind.input(&call.body)).await;
     let mut ask = Ask::new(prompt);
     fields.fill(&mut ask);
+    ask.decision_id = decision_id(call.id.to_str().unwrap_or_default(), 0);
     ask.headers = door.granted.iter().filter_map(|name| granted(name, &call.parts.headers)).collect();
     Submission {
         request_id: call.own_id.to_str().unwrap_or_default().to_owned(),
@@ -163,7 +164,7 @@ fn answer(
     fields: &RoutingFields,
     begun: Begun,
     lease: Lease,
-    attempt: u32,
+    attempt: usize,
     prompt_tokens: u64,
     permit: Permit,
 ) -> Result<Response<DoorBody>, ApiError> {
@@ -201,7 +202,7 @@ fn relayed(mut head: http::response::Parts, relay: Relay) -> Response<DoorBody> 
 }
 
 /// Which worker serves the request, what chose it, and the decision's id.
-fn explanation(lease: &Lease, id: &HeaderValue, attempt: u32) -> String {
+fn explanation(lease: &Lease, id: &HeaderValue, attempt: usize) -> String {
     let versions = lease.partition().versions();
     let active = versions.first();
     let policy = active.map_or("default", |version| version.instance.as_str());
@@ -212,10 +213,10 @@ fn explanation(lease: &Lease, id: &HeaderValue, attempt: u32) -> String {
         .collect();
     let digest = if digests.is_empty() { "native".to_owned() } else { digests.join("+") };
     let worker = lease.decision().worker;
-    let id = id.to_str().unwrap_or_default();
+    let id = decision_id(id.to_str().unwrap_or_default(), attempt);
     let (outcome, fallback) = (lease.decision().outcome, lease.decision().fallback);
     format!(
-        "worker={}; rank={}; policy={policy}; digest={digest}; outcome={outcome}; fallback={fallback}; id={id}/{attempt}",
+        "worker={}; rank={}; policy={policy}; digest={digest}; outcome={outcome}; fallback={fallback}; id={id}",
         worker.worker, worker.rank
     )
 }

@@ -66,7 +66,8 @@ impl Collector for FleetCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let fleet = locked(&self.0).upgrade();
         let Some(fleet) = fleet else { return Ok(()) };
-        let all = [partitions(&fleet), queues(&fleet), versions(&fleet), workers(&fleet), tenants(&fleet)];
+        let all =
+            [partitions(&fleet), queues(&fleet), versions(&fleet), workers(&fleet), kv_events(&fleet), tenants(&fleet)];
         all.iter().flatten().try_for_each(|samples| samples.write(&mut encoder))
     }
 }
@@ -160,6 +161,27 @@ fn workers(fleet: &Fleet) -> Vec<Samples> {
         }
     }
     vec![states, active, prefill, decode]
+}
+
+/// What came of the KV events of workers that publish them. Counters begin anew where a worker's endpoint changes.
+fn kv_events(fleet: &Fleet) -> Vec<Samples> {
+    let mut events = Samples::counter("kv_events", "KV events of a worker, by what became of them");
+    let mut losses = Samples::counter("kv_event_losses", "How often a worker's cached prefixes were forgotten, by why");
+    for pool in fleet.pools() {
+        let key = pool.partition().key();
+        for (worker, stats) in pool.kv_events() {
+            let worker = worker.to_string();
+            let of: [(&str, &str); 3] =
+                [("model", &key.model), ("routing_group", &key.routing_group), ("worker", &worker)];
+            for (result, count) in [("applied", stats.applied), ("ignored", stats.ignored)] {
+                events.put(&[of[0], of[1], of[2], ("result", result)], count as f64);
+            }
+            for (reason, count) in [("gap", stats.gaps), ("malformed", stats.malformed)] {
+                losses.put(&[of[0], of[1], of[2], ("reason", reason)], count as f64);
+            }
+        }
+    }
+    vec![events, losses]
 }
 
 /// What each tenant has used: what a bill is made from.

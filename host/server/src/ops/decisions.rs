@@ -26,6 +26,9 @@ const WAITING: usize = 64;
 /// One decision, explained.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explained {
+    /// The decision's id: the request's, and the number of its try at the front door; the selection's at the selection
+    /// service.
+    pub id: String,
     /// The model of the partition.
     pub model: String,
     /// Its routing group.
@@ -95,6 +98,7 @@ pub struct DecisionLog {
 }
 
 struct Sample {
+    id: String,
     key: PartitionKey,
     block_size: u32,
     snapshot: Snapshot,
@@ -149,6 +153,7 @@ impl Tap for LogTap {
 
     fn decided(&mut self, observed: &Observed<'_>) {
         let sample = Sample {
+            id: observed.id.to_owned(),
             key: self.key.clone(),
             block_size: self.block_size,
             snapshot: observed.snapshot.clone(),
@@ -199,7 +204,7 @@ impl Explainer {
 }
 
 fn entry(sample: &Sample, explanation: &Explanation, agrees: bool) -> Explained {
-    let Sample { key, snapshot, decided, .. } = sample;
+    let Sample { id, key, snapshot, decided, .. } = sample;
     let costs = costs(explanation, snapshot.rows());
     let chosen = decided.as_ref().ok();
     let failed = chosen.is_some_and(|decision| decision.fallback);
@@ -222,6 +227,7 @@ fn entry(sample: &Sample, explanation: &Explanation, agrees: bool) -> Explained 
     others.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
     others.truncate(MOST_CANDIDATES);
     Explained {
+        id: id.clone(),
         model: key.model.clone(),
         routing_group: key.routing_group.clone(),
         now_ms: snapshot.facts.get(pointsman_contract::Fact::NowMs.index()).copied().unwrap_or_default(),

@@ -106,6 +106,7 @@ impl Service {
         };
         let hashed = body.prompt.for_selection(place.hashing(settings))?;
         let mut ask = ask(&mut body, settings, &hashed);
+        ask.decision_id = id.clone().unwrap_or_default();
         let overlaps = place.pool.look_up(&mut ask);
         let submission = |ask: &Ask| self.submission(id.as_deref(), policy_class.clone(), ask.clone());
 

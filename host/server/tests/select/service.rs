@@ -28,7 +28,7 @@ pub fn router(policy: &str) -> (Arc<Router>, Arc<Predicted>) {
     let parse = |text| PolicyConfig::parse("policy.yaml", ".".as_ref(), text).unwrap();
     let policies = (!policy.is_empty()).then(|| parse(policy));
     let router = policies::router(&ServerConfig::default(), policies, Overrides::default(), |sandbox| sandbox).unwrap();
-    let signals = Predicted { router_config: router.router_config(), ttl_ms: TTL_MS };
+    let signals = Predicted { router_config: router.router_config(), ttl_ms: TTL_MS, kv_events: true };
     (Arc::new(router), Arc::new(signals))
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
 
 mod config;
+mod document;
 mod door;
 mod failing;
 mod keys;

@@ -55,6 +55,31 @@ async fn what_an_operator_gets_wrong_is_told_in_json_and_changes_nothing() {
     }
 }
 
+/// A classifier that holds back whatever comes while one request runs.
+const ONE_AT_A_TIME: &str = "request_classifier: {type: max-in-flight, parameters: {max_requests: 1}}\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_roll_back_takes_back_the_classifier_too() {
+    let world = Plan::of(1).slow(20).policies("router: {}").start().await;
+    let (fleet, clock) = (world.server.fleet(), world.server.fleet().clock());
+    let changed = PolicyConfig::parse("policy.yaml", Path::new(""), ONE_AT_A_TIME).unwrap();
+    let activation = fleet.router().activate(fleet.router().load(changed).unwrap(), clock.now_ms()).unwrap();
+    fleet.activated(&activation).unwrap();
+    let open = async || {
+        let mut response = world.begin("/v1/chat/completions", &streaming(chat("a", 2_000)), &[]).await;
+        http_body_util::BodyExt::frame(&mut response).await.unwrap().unwrap();
+        response
+    };
+    let first = open().await;
+    let second = tokio::time::timeout(Duration::from_millis(500), open()).await;
+    assert!(second.is_err(), "the classifier of the new configuration holds it back");
+    let rolled = whole(send("POST", &world.admin("/versions/roll_back"), "", &[]).await).await;
+    assert_eq!((rolled.status.as_u16(), &rolled.json()["generation"]), (200, &json!(3)));
+    let second = tokio::time::timeout(Duration::from_secs(30), open()).await;
+    assert!(second.is_ok(), "there was none before");
+    drop((first, second));
+}
+
 const TENANT: &str = "
 tenants:
   - {name: acme, routing_groups: [default]}
@@ -100,7 +125,8 @@ async fn metrics_tell_what_was_decided_answered_and_used() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_metric_is_in_the_document_and_no_other() {
-    let world = Plan::of(2).policies(TENANT).start().await;
+    let listened_to = "kv_events_endpoint: 'tcp://127.0.0.1:1'";
+    let world = Plan::of(2).policies(TENANT).workers(listened_to).start().await;
     world.engines[0].set_failures(pointsman_mock::Failures { status: Some(503), ..Default::default() });
     for _ in 0..4 {
         world.chat("hello", &[]).await;
@@ -142,12 +168,14 @@ fn a_decision_is_explained_by_costs_and_filters() {
         ..Default::default()
     };
     let overlaps = [overlap(1, 1.0), overlap(2, 4.0), overlap(3, 4.0)];
-    let request = Request { now_ms: 7.5, prompt_tokens: 128, overlaps: &overlaps, ..Request::default() };
+    let request =
+        Request { id: "chat-7/0", now_ms: 7.5, prompt_tokens: 128, overlaps: &overlaps, ..Request::default() };
     let decided: Vec<u64> = (0..4).map(|_| partition.decide(&request).unwrap().worker.worker).collect();
     let told: Vec<Explained> = (0..2).map(|_| receiver.recv_timeout(Duration::from_secs(60)).unwrap()).collect();
     assert!(receiver.try_recv().is_err(), "every other decision is explained");
     for explained in told {
         assert_eq!((explained.now_ms, explained.candidates, &*explained.outcome), (7.5, 3, "ok"));
+        assert_eq!(explained.id, "chat-7/0");
         let chosen = explained.chosen.clone().unwrap();
         assert_eq!(chosen.worker, decided[0]);
         assert!(explained.agrees && !explained.fallback);

@@ -16,6 +16,7 @@ use pointsman_mock::{MockConfig, MockEngine, Timing};
 use pointsman_routing::config::{Overrides, PolicyConfig};
 use pointsman_routing::{Load, WorkerKey};
 use pointsman_server::config::ServerConfig;
+use pointsman_server::observe::{NoObserver, Observer};
 use pointsman_server::predicted::{Predicted, TTL_MS};
 use pointsman_server::signals::ModelSignals;
 use pointsman_server::{Server, Setup, policies};
@@ -38,6 +39,8 @@ pub(crate) struct Plan {
     pub(crate) policy_file: Option<&'static str>,
     /// The status for overload.
     pub(crate) overload: OverloadStatus,
+    /// Who hears of decisions.
+    pub(crate) observer: Arc<dyn Observer>,
 }
 
 impl Plan {
@@ -46,7 +49,8 @@ impl Plan {
         let engine = |_| MockConfig { keep_requests: 64, ..instant() };
         let engines = (0..engines).map(engine).collect();
         let (server_file, worker_fields) = (String::new(), String::new());
-        Self { engines, server_file, worker_fields, policy_file: None, overload: OverloadStatus::default() }
+        let (overload, observer) = (OverloadStatus::default(), Arc::new(NoObserver));
+        Self { engines, server_file, worker_fields, policy_file: None, overload, observer }
     }
 
     pub(crate) fn server(mut self, sections: &str) -> Self {
@@ -93,10 +97,11 @@ impl Plan {
         let config = ServerConfig::parse("server.yaml", Path::new(""), &(text + &self.server_file)).unwrap();
         let policies = self.policy_file.map(|text| PolicyConfig::parse("policy.yaml", Path::new(""), text).unwrap());
         let router = policies::router(&config, policies, Overrides::default(), |sandbox| sandbox).unwrap();
-        let predicted = Predicted { router_config: router.router_config(), ttl_ms: TTL_MS };
+        let predicted = Predicted { router_config: router.router_config(), ttl_ms: TTL_MS, kv_events: true };
         let signals = ModelSignals::new(&config.models, predicted).unwrap();
         let setup = Setup::new(config, Arc::new(router), Arc::new(signals));
-        let server = Server::start(Setup { overload: self.overload, ..setup }).await.unwrap();
+        let setup = Setup { overload: self.overload, observer: self.observer, ..setup };
+        let server = Server::start(setup).await.unwrap();
         World { server, engines }
     }
 }

@@ -1,4 +1,4 @@
-//! The files that a replay reads and writes: told apart before one is opened, and left alone until there is something to
+//! Files that a command reads and writes: told apart before one is opened, and left alone until there is something to
 //! write.
 
 use std::fs::{self, File, OpenOptions};
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::error::CliError;
 
-/// An output file. What it held stays until the first write, and a file made for a replay that fails before it goes.
-pub(super) struct OutputFile {
+/// An output file. What it held stays until the first write, and a file made for a command that fails before it goes.
+pub(crate) struct OutputFile {
     path: PathBuf,
     file: BufWriter<File>,
     created: bool,
@@ -16,7 +16,7 @@ pub(super) struct OutputFile {
 }
 
 impl OutputFile {
-    pub(super) fn open(path: &Path) -> Result<Self, CliError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, CliError> {
         let created = fs::symlink_metadata(path).is_err();
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
         let file = file.map_err(|source| CliError::Write { path: path.to_owned(), source })?;
@@ -24,7 +24,7 @@ impl OutputFile {
     }
 
     /// Where to write; the first time, it empties the file.
-    pub(super) fn writer(&mut self) -> io::Result<&mut BufWriter<File>> {
+    pub(crate) fn writer(&mut self) -> io::Result<&mut BufWriter<File>> {
         if !self.written {
             let file = self.file.get_ref();
             // A device or a pipe has no length.
@@ -37,7 +37,7 @@ impl OutputFile {
     }
 
     /// Ends the file with what `last` writes.
-    pub(super) fn finish(mut self, last: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<(), CliError> {
+    pub(crate) fn finish(mut self, last: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<(), CliError> {
         let done = self.writer().and_then(|file| last(file).and_then(|()| file.flush()));
         done.map_err(|source| CliError::Write { path: self.path.clone(), source })
     }
@@ -57,14 +57,14 @@ impl Write for OutputFile {
 impl Drop for OutputFile {
     fn drop(&mut self) {
         if self.created && !self.written {
-            // The replay has failed already, and with a sentence of its own.
+            // The command has failed already, and with a sentence of its own.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
 /// Refuses an output that is an input or another output too.
-pub(super) fn refuse_shared(
+pub(crate) fn refuse_shared(
     inputs: &[(&'static str, PathBuf)],
     outputs: &[(&'static str, &Path)],
 ) -> Result<(), CliError> {
