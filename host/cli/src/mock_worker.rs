@@ -58,6 +58,9 @@ pub(crate) struct MockWorker {
     /// The topic of the KV events.
     #[arg(long, default_value = "")]
     kv_events_topic: String,
+    /// Sends the latest KV events again to who asks at this ZMQ endpoint; rank n n ports further.
+    #[arg(long, value_name = "ENDPOINT", requires = "kv_events")]
+    kv_events_replay: Option<String>,
     /// Serves /mock/failures and /mock/clear-cache, to whoever can reach it.
     #[arg(long)]
     control: bool,
@@ -94,7 +97,11 @@ impl MockWorker {
             max_num_batched_tokens: self.max_num_batched_tokens,
             timing,
             data_parallel_size: self.data_parallel_size,
-            kv_events: self.kv_events.map(|endpoint| KvEventConfig { endpoint, topic: self.kv_events_topic }),
+            kv_events: self.kv_events.map(|endpoint| KvEventConfig {
+                endpoint,
+                topic: self.kv_events_topic,
+                replay: self.kv_events_replay,
+            }),
             control: self.control,
             ..MockConfig::default()
         })
@@ -110,6 +117,9 @@ fn announce(engine: &MockEngine) -> Result<(), CliError> {
     writeln!(stdout, "listening on {}", engine.url())?;
     for (rank, endpoint) in engine.event_endpoints().iter().enumerate() {
         writeln!(stdout, "KV events of rank {rank} at {endpoint}")?;
+    }
+    for (rank, endpoint) in engine.replay_endpoints().iter().enumerate() {
+        writeln!(stdout, "KV events of rank {rank} again at {endpoint}")?;
     }
     stdout.flush()?;
     Ok(())

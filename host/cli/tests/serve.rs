@@ -174,4 +174,9 @@ fn openais_own_client_is_served() {
     both(policies, "prefix");
     both(&policies.replace("aggregated: d\n", "aggregated: s\n"), "walk");
     both("worker_selection: {aggregated: l, instances: [{name: l, type: least-loaded}]}\n", "load");
+    // A user's own file does the same.
+    fs::copy(build("least-busy"), folder.path().join("mine.wasm")).unwrap();
+    let own = "components: [{type: mine, path: mine.wasm}]\nworker_selection: {aggregated: m, instances: \
+               [{name: m, type: mine, parameters: {min_device_overlap_blocks: 0}}]}\n";
+    both(own, "load");
 }

@@ -118,10 +118,13 @@ pub struct KvEventConfig {
     pub endpoint: String,
     /// The topic of every message; may be empty.
     pub topic: String,
+    /// A ZMQ endpoint, counted up by ranks in the same way, where the latest 10,000 messages of a rank can be had again; none
+    /// where they cannot.
+    pub replay: Option<String>,
 }
 
 impl Default for KvEventConfig {
     fn default() -> Self {
-        Self { endpoint: "tcp://127.0.0.1:0".to_owned(), topic: String::new() }
+        Self { endpoint: "tcp://127.0.0.1:0".to_owned(), topic: String::new(), replay: None }
     }
 }

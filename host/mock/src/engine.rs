@@ -8,12 +8,12 @@ use pointsman_signals::{PromptReader, TokenizerError};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::JoinSet;
-use zeromq::{PubSocket, Socket, ZmqError};
+use zeromq::{PubSocket, RouterSocket, Socket, ZmqError};
 
 use crate::config::{KvEventConfig, MockConfig};
 use crate::connection::accept;
 use crate::driver::{Rank, drive};
-use crate::events::{Source, publish};
+use crate::events::{Kept, Source, publish, replay};
 use crate::failures::Failures;
 use crate::http::{App, Received, router};
 use crate::scheduler::Scheduler;
@@ -58,6 +58,7 @@ pub enum MockError {
 pub struct MockEngine {
     address: SocketAddr,
     event_endpoints: Vec<String>,
+    replay_endpoints: Vec<String>,
     app: Arc<App>,
     tasks: JoinSet<()>,
 }
@@ -78,15 +79,21 @@ impl MockEngine {
         let (address, listener) = bound.map_err(|source| MockError::Listen { address: config.address, source })?;
 
         let mut tasks = JoinSet::new();
-        let (mut ranks, mut event_endpoints) = (Vec::new(), Vec::new());
+        let (mut ranks, mut event_endpoints, mut replay_endpoints) = (Vec::new(), Vec::new(), Vec::new());
         for rank in 0..config.data_parallel_size {
             let events = match &config.kv_events {
                 None => None,
                 Some(events) => {
-                    let (socket, endpoint) = bind_events(&events.endpoint, rank).await?;
+                    let (socket, endpoint) = bind_events::<PubSocket>(&events.endpoint, rank).await?;
                     event_endpoints.push(endpoint);
+                    let kept = Kept::default();
+                    if let Some(endpoint) = &events.replay {
+                        let (socket, endpoint) = bind_events::<RouterSocket>(endpoint, rank).await?;
+                        replay_endpoints.push(endpoint);
+                        tasks.spawn(replay(socket, Arc::clone(&kept)));
+                    }
                     let (sender, batches) = unbounded_channel();
-                    tasks.spawn(publish(socket, source(events, rank, config.block_size), batches));
+                    tasks.spawn(publish(socket, source(events, rank, config.block_size), kept, batches));
                     Some(sender)
                 }
             };
@@ -97,7 +104,7 @@ impl MockEngine {
         }
         let app = Arc::new(App::new(config, reader, ranks));
         tasks.spawn(accept(listener, router(&app), app.refuse()));
-        Ok(Self { address, event_endpoints, app, tasks })
+        Ok(Self { address, event_endpoints, replay_endpoints, app, tasks })
     }
 
     /// Where it listens.
@@ -116,6 +123,12 @@ impl MockEngine {
     #[must_use]
     pub fn event_endpoints(&self) -> &[String] {
         &self.event_endpoints
+    }
+
+    /// Where the messages of each rank can be had again; empty where they cannot.
+    #[must_use]
+    pub fn replay_endpoints(&self) -> &[String] {
+        &self.replay_endpoints
     }
 
     /// Changes how it fails from now on.
@@ -166,7 +179,7 @@ fn source(events: &KvEventConfig, rank: u32, block_size: u32) -> Source {
 }
 
 /// Binds the endpoint, or the one so many ports further as the rank says.
-async fn bind_events(endpoint: &str, rank: u32) -> Result<(PubSocket, String), MockError> {
+async fn bind_events<S: Socket>(endpoint: &str, rank: u32) -> Result<(S, String), MockError> {
     let endpoint = match endpoint.rsplit_once(':') {
         Some((host, port)) => match port.parse::<u32>() {
             Ok(port) if port > 0 => format!("{host}:{}", port.saturating_add(rank)),
@@ -174,7 +187,7 @@ async fn bind_events(endpoint: &str, rank: u32) -> Result<(PubSocket, String), M
         },
         None => endpoint.to_owned(),
     };
-    let mut socket = PubSocket::new();
+    let mut socket = S::new();
     match socket.bind(&endpoint).await {
         Ok(bound) => Ok((socket, bound.to_string())),
         Err(source) => Err(MockError::Events { endpoint, source }),

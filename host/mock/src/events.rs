@@ -1,13 +1,24 @@
 //! KV events in vLLM's wire format: messages of three frames, the topic, a sequence number (8 bytes, big-endian, from 0
 //! on), and a batch in msgpack: `[timestamp, [event, ...], data_parallel_rank]`, each event an array that begins with its
 //! name.
+//!
+//! Who missed messages asks for them by the number of the first one: an empty frame and the number. The answer is a message
+//! for each one that is kept still, an empty frame, its number and its batch, and a last one with the number -1.
 
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use serde::Serialize;
 use tokio::sync::mpsc::UnboundedReceiver;
-use zeromq::{PubSocket, SocketSend, ZmqMessage};
+use zeromq::{PubSocket, RouterSocket, SocketRecv, SocketSend, ZmqMessage};
+
+/// The messages of a rank that can be had again.
+const KEPT: usize = 10_000;
+
+/// The latest messages of a rank: number and batch.
+pub(crate) type Kept = Arc<Mutex<VecDeque<(u64, Bytes)>>>;
 
 /// What happened to blocks of a rank's cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,17 +66,53 @@ fn encode(events: &[KvEvent], source: &Source, timestamp: f64) -> Result<Vec<u8>
 }
 
 /// Publishes batches until there are no more.
-pub(crate) async fn publish(mut socket: PubSocket, source: Source, mut batches: UnboundedReceiver<Vec<KvEvent>>) {
+pub(crate) async fn publish(
+    mut socket: PubSocket,
+    source: Source,
+    kept: Kept,
+    mut batches: UnboundedReceiver<Vec<KvEvent>>,
+) {
     let mut sequence = 0_u64;
     while let Some(events) = batches.recv().await {
         let timestamp = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
         let Ok(payload) = encode(&events, &source, timestamp) else { continue };
         let mut message = ZmqMessage::from(source.topic.clone());
         message.push_back(Bytes::copy_from_slice(&sequence.to_be_bytes()));
-        message.push_back(payload.into());
+        let payload = Bytes::from(payload);
+        message.push_back(payload.clone());
+        {
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.push_back((sequence, payload));
+            if kept.len() > KEPT {
+                kept.pop_front();
+            }
+        }
         sequence += 1;
         if let Err(error) = socket.send(message).await {
             tracing::debug!(%error, "a batch of KV events is not sent");
+        }
+    }
+}
+
+/// Sends messages again to who asks for them.
+pub(crate) async fn replay(mut socket: RouterSocket, kept: Kept) {
+    while let Ok(asked) = socket.recv().await {
+        // Whose answer it is, an empty frame, and the first number.
+        let (Some(peer), Some(first)) = (asked.get(0), asked.get(2)) else { continue };
+        let Ok(first) = <[u8; 8]>::try_from(first.as_ref()).map(u64::from_be_bytes) else { continue };
+        let wanted: Vec<_> = {
+            let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.iter().filter(|(number, _)| *number >= first).cloned().collect()
+        };
+        for (number, payload) in wanted.into_iter().chain([(u64::MAX, Bytes::new())]) {
+            let mut message = ZmqMessage::from(peer.clone());
+            message.push_back(Bytes::new());
+            message.push_back(Bytes::copy_from_slice(&number.to_be_bytes()));
+            message.push_back(payload);
+            if let Err(error) = socket.send(message).await {
+                tracing::debug!(%error, "a batch of KV events is not sent again");
+                break;
+            }
         }
     }
 }

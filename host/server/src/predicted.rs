@@ -143,13 +143,21 @@ fn sources(worker: &WorkerSpec, block_size: u32) -> Vec<KvEventSource> {
     if let Some(only) = &worker.kv_events_endpoint {
         endpoints.entry(worker.start_rank()).or_insert_with(|| only.clone());
     }
-    let source = |(rank, endpoint)| KvEventSource {
+    let first = worker.start_rank();
+    let source = |(rank, endpoint): (u32, String)| KvEventSource {
         key: WorkerKey::new(worker.worker_id, rank),
         endpoint,
+        replay: worker.replay_endpoint.as_ref().map(|replay| further(replay, rank.saturating_sub(first))),
         topic: String::new(),
         block_size,
     };
     endpoints.into_iter().map(source).collect()
+}
+
+/// The endpoint so many ports further: engines count the ports of their ranks up.
+fn further(endpoint: &str, ports: u32) -> String {
+    let counted = endpoint.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u32>().ok()?)));
+    counted.map_or_else(|| endpoint.to_owned(), |(host, port)| format!("{host}:{}", port.saturating_add(ports)))
 }
 
 #[cfg(test)]

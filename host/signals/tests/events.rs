@@ -19,8 +19,13 @@ fn index() -> Arc<PrefixIndex> {
 }
 
 fn stream(index: &Arc<PrefixIndex>, key: WorkerKey, endpoint: &str) -> KvEventStream {
-    let (endpoint, topic) = (endpoint.to_owned(), "kv".to_owned());
-    KvEventStream::start(Arc::clone(index), KvEventSource { key, endpoint, topic, block_size: BLOCK_SIZE }).unwrap()
+    stream_with(index, key, endpoint, None)
+}
+
+fn stream_with(index: &Arc<PrefixIndex>, key: WorkerKey, endpoint: &str, replay: Option<&str>) -> KvEventStream {
+    let (endpoint, topic, replay) = (endpoint.to_owned(), "kv".to_owned(), replay.map(str::to_owned));
+    let source = KvEventSource { key, endpoint, topic, replay, block_size: BLOCK_SIZE };
+    KvEventStream::start(Arc::clone(index), source).unwrap()
 }
 
 fn hashes(text: &str) -> Vec<u64> {
@@ -130,7 +135,7 @@ async fn an_engine_that_starts_anew_holds_nothing_of_what_it_held() {
     )
     .await;
     engine.stop().await;
-    let again = Some(KvEventConfig { endpoint, topic: "kv".to_owned() });
+    let again = Some(KvEventConfig { endpoint, topic: "kv".to_owned(), replay: None });
     let engine = MockEngine::start(MockConfig { kv_events: again, ..engine_config() }).await.unwrap();
     let second = "what is asked of the second engine is something else";
     until(
@@ -143,6 +148,21 @@ async fn an_engine_that_starts_anew_holds_nothing_of_what_it_held() {
     .await;
     assert_eq!(overlaps(&index, &hashes(first)), []);
     assert!(stream.stats().gaps > 0);
+}
+
+#[tokio::test]
+async fn what_was_before_the_first_message_and_in_a_gap_is_asked_for_again() {
+    let replay = Some("tcp://127.0.0.1:0".to_owned());
+    let kv_events = Some(KvEventConfig { topic: "kv".to_owned(), replay, ..KvEventConfig::default() });
+    let engine = MockEngine::start(MockConfig { kv_events, ..engine_config() }).await.unwrap();
+    let before = "what the engine was asked before anybody listened";
+    complete(&engine, 0, before).await;
+    let index = index();
+    let stream = stream_with(&index, ROW, &engine.event_endpoints()[0], Some(&engine.replay_endpoints()[0]));
+    let mut prompts = (0..).map(|number| format!("prompt number {number} of those that follow"));
+    until(|| stream.stats().replayed > 0, async || complete(&engine, 0, &prompts.next().unwrap()).await).await;
+    until(|| overlaps(&index, &hashes(before)) == [(ROW, hashes(before).len() as u32)], async || {}).await;
+    assert_eq!((stream.stats().gaps, stream.stats().malformed), (0, 0));
 }
 
 /// A publisher that sends what it is told to, once somebody listens.
@@ -226,7 +246,8 @@ async fn vllm_s_own_bytes_are_understood_and_gaps_and_rubbish_clear_the_row() {
 
 #[tokio::test]
 async fn an_endpoint_that_is_none_is_refused_with_a_sentence() {
-    let source = KvEventSource { key: ROW, endpoint: "localhost".to_owned(), topic: String::new(), block_size: 4 };
+    let (endpoint, topic) = ("localhost".to_owned(), String::new());
+    let source = KvEventSource { key: ROW, endpoint, topic, replay: None, block_size: 4 };
     let sentence = KvEventStream::start(index(), source).unwrap_err().to_string();
     assert!(sentence.starts_with("the KV events of worker 7 rank 0 cannot be read from `localhost`: "), "{sentence}");
     assert!(sentence.ends_with("; give an endpoint such as tcp://10.0.0.7:5557"), "{sentence}");

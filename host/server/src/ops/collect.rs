@@ -167,6 +167,7 @@ fn workers(fleet: &Fleet) -> Vec<Samples> {
 fn kv_events(fleet: &Fleet) -> Vec<Samples> {
     let mut events = Samples::counter("kv_events", "KV events of a worker, by what became of them");
     let mut losses = Samples::counter("kv_event_losses", "How often a worker's cached prefixes were forgotten, by why");
+    let mut replays = Samples::counter("kv_event_replays", "Messages with KV events that were missed and came again");
     for pool in fleet.pools() {
         let key = pool.partition().key();
         for (worker, stats) in pool.kv_events() {
@@ -176,12 +177,13 @@ fn kv_events(fleet: &Fleet) -> Vec<Samples> {
             for (result, count) in [("applied", stats.applied), ("ignored", stats.ignored)] {
                 events.put(&[of[0], of[1], of[2], ("result", result)], count as f64);
             }
+            replays.put(&of, stats.replayed as f64);
             for (reason, count) in [("gap", stats.gaps), ("malformed", stats.malformed)] {
                 losses.put(&[of[0], of[1], of[2], ("reason", reason)], count as f64);
             }
         }
     }
-    vec![events, losses]
+    vec![events, replays, losses]
 }
 
 /// What each tenant has used: what a bill is made from.
