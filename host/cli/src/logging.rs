@@ -44,9 +44,16 @@ impl Logging {
 
     fn start(&self, runtime: Handle) -> Result<Option<Traces>, CliError> {
         let traces = self.otlp_endpoint.as_deref().map(|url| Traces::start(url, runtime)).transpose()?;
-        // The spans of a trace are those of level info, whatever the log shows.
-        let spans = traces.as_ref().map(|traces| traces.layer().with_filter(LevelFilter::INFO));
-        tracing_subscriber::registry().with(spans).with(log(self.log_format)).init();
+        let registry = tracing_subscriber::registry();
+        match &traces {
+            // The spans of a trace are those of level info, whatever the log shows.
+            Some(traces) => {
+                let spans = traces.layer().with_filter(LevelFilter::INFO);
+                registry.with(spans).with(log(self.log_format)).init();
+            }
+            // A layer that is `None` would have the registry keep spans that nobody looks at.
+            None => registry.with(log(self.log_format)).init(),
+        }
         Ok(traces)
     }
 }

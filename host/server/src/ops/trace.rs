@@ -101,12 +101,18 @@ fn provider(endpoint: &str, runtime: Handle) -> Result<SdkTracerProvider, TraceE
 
 /// Makes `span` part of the trace that the client's `traceparent` names, where it names one.
 pub fn continue_from(span: &Span, headers: &HeaderMap) {
+    if span.is_disabled() {
+        return;
+    }
     // A span that no layer listens to has no trace to be part of.
     let _ = span.set_parent(TraceContextPropagator::new().extract(&Incoming(headers)));
 }
 
 /// Names the trace of `span` to a worker.
 pub fn pass_on(span: &Span, headers: &mut HeaderMap) {
+    if span.is_disabled() {
+        return;
+    }
     TraceContextPropagator::new().inject_context(&span.context(), &mut Outgoing(headers));
 }
 
