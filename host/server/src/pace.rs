@@ -1,7 +1,9 @@
 //! Keeps slow policies off the threads of the async runtime.
 //!
-//! A decision takes microseconds; handing a thread of the runtime over costs about as much. So decisions run where they
-//! are asked for while they are quick, and leave the runtime after one that was not. The first decisions count as slow.
+//! A decision takes microseconds; handing a thread of the runtime over costs about as much, and a thread of its own where
+//! that happens often. So decisions run where they are asked for while they are quick, and leave the runtime where more
+//! than a few of them were not. A single slow one tells little: the system may have had something else to do meanwhile.
+//! The first decisions count as slow.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -10,27 +12,37 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// A decision that takes longer is slow.
 const SLOW: Duration = Duration::from_millis(1);
-/// How many quick decisions in a row it takes to be trusted again.
-const PROBATION: u32 = 64;
+/// How many quick decisions make up for a slow one.
+const WEIGHT: u32 = 16;
+/// What is trusted: a slow decision, and another one before the first is made up for.
+const TRUSTED: u32 = 2 * WEIGHT;
+/// The most distrust: 64 quick decisions away from trust.
+const MOST: u32 = TRUSTED + 64;
 
-/// How the decisions of one partition run.
+/// How the decisions of one partition run: the distrust in them.
 #[derive(Debug)]
 pub(crate) struct Pace(AtomicU32);
 
 impl Default for Pace {
     fn default() -> Self {
-        Self(AtomicU32::new(PROBATION))
+        Self(AtomicU32::new(MOST))
     }
 }
 
 impl Pace {
     /// Does `work`, which may ask a policy.
     pub(crate) fn run<T>(&self, work: impl FnOnce() -> T) -> T {
-        let started = Instant::now();
-        let probation = self.0.load(Ordering::Relaxed);
-        let value = if probation > 0 && may_leave() { tokio::task::block_in_place(work) } else { work() };
-        let next = if started.elapsed() > SLOW { PROBATION } else { probation.saturating_sub(1) };
-        if next != probation {
+        let distrust = self.0.load(Ordering::Relaxed);
+        // Handing the thread over is no part of the decision's time.
+        let timed = || {
+            let started = Instant::now();
+            let value = work();
+            (value, started.elapsed() > SLOW)
+        };
+        let (value, slow) =
+            if distrust > TRUSTED && may_leave() { tokio::task::block_in_place(timed) } else { timed() };
+        let next = if slow { MOST.min(distrust + WEIGHT) } else { distrust.saturating_sub(1) };
+        if next != distrust {
             self.0.store(next, Ordering::Relaxed);
         }
         value
@@ -60,14 +72,28 @@ mod tests {
     }
 
     #[test]
-    fn a_first_decision_and_one_after_a_slow_one_hold_up_no_other_task() {
+    fn a_first_decision_and_one_after_slow_ones_hold_up_no_other_task() {
         assert!(lets_others_run(Pace::default()));
         let pace = Pace::default();
-        for _ in 0..PROBATION {
+        for _ in 0..MOST {
             pace.run(|| ());
         }
-        pace.run(|| std::thread::sleep(SLOW * 2));
+        for _ in 0..3 {
+            pace.run(|| std::thread::sleep(SLOW * 2));
+        }
         assert!(lets_others_run(pace));
+    }
+
+    #[test]
+    fn slow_ones_now_and_then_are_no_reason_to_leave() {
+        let pace = Pace::default();
+        for turn in 0..6 * MOST {
+            match turn % 40 {
+                0 => pace.run(|| std::thread::sleep(SLOW * 2)),
+                _ => pace.run(|| ()),
+            }
+        }
+        assert!(pace.0.load(Ordering::Relaxed) <= TRUSTED);
     }
 
     #[test]
