@@ -100,6 +100,9 @@ pub(crate) struct Relay {
     streams: bool,
     /// Fields to be written into the answer's first object.
     insert: Option<String>,
+    /// When the last piece came.
+    last: Instant,
+    /// Ends when nothing may have come for too long: it is set anew when it has, not with each piece.
     idle: Pin<Box<Sleep>>,
     longest_idle: Duration,
     _permit: Permit,
@@ -116,9 +119,9 @@ impl Relay {
         longest_idle: Duration,
         permit: Permit,
     ) -> Self {
-        let idle = Box::pin(sleep(longest_idle));
+        let (last, idle) = (Instant::now(), Box::pin(sleep(longest_idle)));
         let mut relay =
-            Self { worker, first, watch, streams, insert, idle, longest_idle, _permit: permit, done: false };
+            Self { worker, first, watch, streams, insert, last, idle, longest_idle, _permit: permit, done: false };
         if relay.is_over() {
             // An empty body is never polled.
             relay.end();
@@ -136,7 +139,7 @@ impl Relay {
         };
         match next {
             Poll::Ready(Some(Ok(frame))) => {
-                self.idle.as_mut().reset(Instant::now() + self.longest_idle);
+                self.last = Instant::now();
                 Poll::Ready(Some(Ok(self.pass(frame))))
             }
             Poll::Ready(Some(Err(error))) => self.break_off("worker_failed", &error.to_string()),
@@ -144,11 +147,23 @@ impl Relay {
                 self.end();
                 Poll::Ready(None)
             }
-            Poll::Pending => match self.idle.as_mut().poll(cx) {
+            Poll::Pending => match self.poll_idle(cx) {
                 Poll::Ready(()) => self.break_off("worker_timeout", "it sent nothing more"),
                 Poll::Pending => Poll::Pending,
             },
         }
+    }
+
+    /// Ready once nothing has come for too long.
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let deadline = self.last + self.longest_idle;
+        while self.idle.as_mut().poll(cx).is_ready() {
+            if Instant::now() >= deadline {
+                return Poll::Ready(());
+            }
+            self.idle.as_mut().reset(deadline);
+        }
+        Poll::Pending
     }
 
     fn pass(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {

@@ -122,7 +122,7 @@ impl Told {
 pub struct Metrics {
     registry: Arc<Registry>,
     fleet: FleetCollector,
-    told: Told,
+    told: Arc<Told>,
 }
 
 impl Default for Metrics {
@@ -141,7 +141,7 @@ impl Metrics {
         let mut registry = Registry::with_prefix("pointsman");
         told.register(&mut registry);
         registry.register_collector(Box::new(fleet.clone()));
-        Self { registry: Arc::new(registry), fleet, told }
+        Self { registry: Arc::new(registry), fleet, told: Arc::new(told) }
     }
 
     /// Reads a directory and its router from now on, as long as it lives.
@@ -162,7 +162,7 @@ impl Metrics {
     #[must_use]
     pub fn request(&self, route: &'static str) -> InFlight {
         self.told.in_flight.inc();
-        InFlight { told: self.told.clone(), route, status: STATUS_CLIENT_GONE, started: Instant::now() }
+        InFlight { told: Arc::clone(&self.told), route, status: STATUS_CLIENT_GONE, started: Instant::now() }
     }
 
     /// A change of the policy file was seen.
@@ -178,7 +178,7 @@ const STATUS_CLIENT_GONE: u16 = 499;
 /// A client's request while it is answered.
 #[derive(Debug)]
 pub struct InFlight {
-    told: Told,
+    told: Arc<Told>,
     route: &'static str,
     status: u16,
     started: Instant,
