@@ -143,12 +143,12 @@ pub(crate) struct Table<'a, C> {
 }
 
 impl<C: Candidates> Table<'_, C> {
-    fn cache(&self, rows: Rows<'_>, absent: f64, out: &mut Vec<f64>, value: impl Fn(WorkerCacheInput<'_>) -> f64) {
-        rows.map(out, |row| self.candidates.cache(row).map_or(absent, &value));
+    fn cache(&self, rows: Rows<'_>, absent: f64, out: &mut [f64], value: impl Fn(WorkerCacheInput<'_>) -> f64) {
+        rows.write(out, |row| self.candidates.cache(row).map_or(absent, &value));
     }
 
-    fn load(&self, rows: Rows<'_>, out: &mut Vec<f64>, value: impl Fn(&WorkerLoadInput) -> f64) {
-        rows.map(out, |row| self.candidates.load(row).map_or(0.0, &value));
+    fn load(&self, rows: Rows<'_>, out: &mut [f64], value: impl Fn(&WorkerLoadInput) -> f64) {
+        rows.write(out, |row| self.candidates.load(row).map_or(0.0, &value));
     }
 
     fn has_tier_matches(&self) -> bool {
@@ -198,7 +198,7 @@ impl<C: Candidates> HostedTable for Table<'_, C> {
         }
     }
 
-    fn column(&self, signal: Signal, rows: Rows<'_>, out: &mut Vec<f64>) {
+    fn column(&self, signal: Signal, rows: Rows<'_>, out: &mut [f64]) {
         let absent = signal.absent();
         match signal {
             Signal::CacheDeviceOverlapBlocks => self.cache(rows, absent, out, |cache| cache.device_overlap_blocks()),
@@ -226,13 +226,13 @@ impl<C: Candidates> HostedTable for Table<'_, C> {
             Signal::LoadActiveRequests => self.load(rows, out, |load| load.active_requests() as f64),
             Signal::LoadAvailable => self.load(rows, out, |load| f64::from(u8::from(load.is_available()))),
             Signal::TaintPreferredMultiplier => {
-                rows.map(out, |row| self.candidates.taint(row).unwrap_or(absent));
+                rows.write(out, |row| self.candidates.taint(row).unwrap_or(absent));
             }
             // Refused at start.
             Signal::LoadDecodeBlocks
             | Signal::LoadAddedBlocks
             | Signal::WorkerTotalKvBlocks
-            | Signal::WorkerMaxNumBatchedTokens => rows.map(out, |_| absent),
+            | Signal::WorkerMaxNumBatchedTokens => rows.write(out, |_| absent),
         }
     }
 

@@ -98,22 +98,13 @@ pub(crate) struct Candidates<'a> {
     pub(crate) block_size: u32,
 }
 
-/// The rows of one call and the overlaps among them.
-#[derive(Clone, Copy)]
-struct Call<'a> {
-    rows: Rows<'a>,
-    placed: &'a [Placed],
-}
-
 impl Candidates<'_> {
-    /// Appends `value(overlap)` for each row, `absent` for a row without one.
-    fn overlap_column(&self, call: Call<'_>, out: &mut Vec<f64>, absent: f64, value: impl Fn(&WorkerOverlap) -> f64) {
-        let start = out.len();
-        out.resize(start + call.rows.len(), absent);
-        let Some(column) = out.get_mut(start..) else { return };
-        for Placed { row, overlap } in call.placed {
+    /// Writes `value(overlap)` for each row, `absent` for a row without one.
+    fn overlap_column(&self, placed: &[Placed], out: &mut [f64], absent: f64, value: impl Fn(&WorkerOverlap) -> f64) {
+        out.fill(absent);
+        for Placed { row, overlap } in placed {
             if let (Some(out), Some(overlap)) =
-                (column.get_mut(*row as usize), self.request.overlaps.get(*overlap as usize))
+                (out.get_mut(*row as usize), self.request.overlaps.get(*overlap as usize))
             {
                 *out = one_nan(value(overlap));
             }
@@ -121,38 +112,37 @@ impl Candidates<'_> {
     }
 
     /// Shared-cache blocks past the prefix that `from` measures, missing where no lookup was made.
-    fn shared_column(&self, call: Call<'_>, out: &mut Vec<f64>, from: impl Fn(&WorkerOverlap) -> f64) {
+    fn shared_column(&self, placed: &[Placed], out: &mut [f64], from: impl Fn(&WorkerOverlap) -> f64) {
         let beyond = |blocks: f64| self.request.shared_beyond(blocks).unwrap_or(missing());
-        self.overlap_column(call, out, beyond(0.0), |overlap| beyond(from(overlap)));
+        self.overlap_column(placed, out, beyond(0.0), |overlap| beyond(from(overlap)));
     }
 
-    /// Appends a load column, 0 where the load is not known.
-    fn load_column(&self, rows: Rows<'_>, out: &mut Vec<f64>, column: &[f64]) {
-        let start = out.len();
+    /// Writes a load column, 0 where the load is not known.
+    fn load_column(&self, rows: Rows<'_>, out: &mut [f64], column: &[f64]) {
         rows.gather(column, out);
-        self.blank_unknown(rows, out, start);
+        self.blank_unknown(rows, out);
     }
 
-    /// Appends the blocks of active requests, if `held`, together with those that this request would add.
-    fn added_column(&self, rows: Rows<'_>, out: &mut Vec<f64>, held: Option<&[f64]>) {
-        let (start, Projection { occupied, added_blocks, .. }) = (out.len(), self.projection);
+    /// Writes the blocks of active requests, if `held`, together with those that this request would add.
+    fn added_column(&self, rows: Rows<'_>, out: &mut [f64], held: Option<&[f64]>) {
+        let Projection { occupied, added_blocks, .. } = self.projection;
         match held {
             Some(held) if added_blocks.is_empty() => rows.gather_map(held, out, |held| held + occupied),
             Some(held) => {
                 let held = |row: u32| held.get(row as usize).copied().unwrap_or_default();
-                rows.map(out, |row| held(row) + added_blocks.get(row as usize).unwrap_or(occupied));
+                rows.write(out, |row| held(row) + added_blocks.get(row as usize).unwrap_or(occupied));
             }
-            None => rows.map(out, |row| *added_blocks.get(row as usize).unwrap_or(occupied)),
+            None => rows.write(out, |row| *added_blocks.get(row as usize).unwrap_or(occupied)),
         }
-        self.blank_unknown(rows, out, start);
+        self.blank_unknown(rows, out);
     }
 
-    /// Makes the values from `start` on 0 where the load is not known.
-    fn blank_unknown(&self, rows: Rows<'_>, out: &mut [f64], start: usize) {
+    /// Makes the values 0 where the load is not known.
+    fn blank_unknown(&self, rows: Rows<'_>, out: &mut [f64]) {
         if self.table.loads_known() {
             return;
         }
-        for (place, value) in (0..).zip(out.iter_mut().skip(start)) {
+        for (place, value) in (0..).zip(out) {
             let known = rows.get(place).and_then(|row| self.table.load_available.get(row as usize));
             if known.is_none_or(|known| *known == 0.0) {
                 *value = 0.0;
@@ -167,22 +157,24 @@ impl Candidates<'_> {
         libm::exp(-libm::tanh(matching.map(|(_, weight)| weight).sum::<f64>()))
     }
 
-    fn known_column(&self, signal: Signal, call: Call<'_>, out: &mut Vec<f64>) {
-        let (table, rows) = (self.table, call.rows);
+    fn known_column(&self, signal: Signal, rows: Rows<'_>, placed: &[Placed], out: &mut [f64]) {
+        let table = self.table;
         match signal {
-            Signal::CacheDeviceOverlapBlocks => self.overlap_column(call, out, 0.0, |overlap| overlap.device_blocks),
-            Signal::CacheHostOverlapBlocks => self.overlap_column(call, out, 0.0, |overlap| overlap.host_blocks),
-            Signal::CacheDiskOverlapBlocks => self.overlap_column(call, out, 0.0, |overlap| overlap.disk_blocks),
+            Signal::CacheDeviceOverlapBlocks => self.overlap_column(placed, out, 0.0, |overlap| overlap.device_blocks),
+            Signal::CacheHostOverlapBlocks => self.overlap_column(placed, out, 0.0, |overlap| overlap.host_blocks),
+            Signal::CacheDiskOverlapBlocks => self.overlap_column(placed, out, 0.0, |overlap| overlap.disk_blocks),
             Signal::CacheOverlapBlocks if self.projection.tier_matches => {
-                self.overlap_column(call, out, 0.0, |overlap| overlap.device_blocks);
+                self.overlap_column(placed, out, 0.0, |overlap| overlap.device_blocks);
             }
             Signal::CacheOverlapBlocks | Signal::CacheEffectiveOverlapBlocks => {
-                self.overlap_column(call, out, 0.0, |overlap| overlap.effective_blocks);
+                self.overlap_column(placed, out, 0.0, |overlap| overlap.effective_blocks);
             }
-            Signal::CacheEstimatedCachedTokens => self.overlap_column(call, out, 0.0, |overlap| overlap.cached_tokens),
-            Signal::CacheSharedBeyondDeviceBlocks => self.shared_column(call, out, |overlap| overlap.device_blocks),
+            Signal::CacheEstimatedCachedTokens => {
+                self.overlap_column(placed, out, 0.0, |overlap| overlap.cached_tokens)
+            }
+            Signal::CacheSharedBeyondDeviceBlocks => self.shared_column(placed, out, |overlap| overlap.device_blocks),
             Signal::CacheSharedBeyondEffectiveBlocks => {
-                self.shared_column(call, out, |overlap| overlap.effective_blocks);
+                self.shared_column(placed, out, |overlap| overlap.effective_blocks);
             }
             Signal::LoadActivePrefillTokens => self.load_column(rows, out, &table.prefill_tokens),
             Signal::LoadDecodeBlocks => self.load_column(rows, out, &table.decode_blocks),
@@ -192,9 +184,9 @@ impl Candidates<'_> {
             Signal::LoadDecodeCostBlocks => self.added_column(rows, out, Some(&table.decode_blocks)),
             Signal::TaintPreferredMultiplier => {
                 if self.request.preferred_taints.is_empty() || eligibility::pin(self.request).is_some() {
-                    out.resize(out.len() + rows.len(), missing());
+                    out.fill(missing());
                 } else {
-                    rows.map(out, |row| self.preferred_multiplier(row));
+                    rows.write(out, |row| self.preferred_multiplier(row));
                 }
             }
             Signal::WorkerTotalKvBlocks => rows.gather(&table.total_kv_blocks, out),
@@ -257,12 +249,12 @@ impl Source for Candidates<'_> {
         buffer
     }
 
-    fn column(&self, signal: SignalId, rows: Rows<'_>, placed: &[Placed], out: &mut Vec<f64>) {
+    fn column(&self, signal: SignalId, rows: Rows<'_>, placed: &[Placed], out: &mut [f64]) {
         match signal {
-            SignalId::Known(signal) => self.known_column(signal, Call { rows, placed }, out),
+            SignalId::Known(signal) => self.known_column(signal, rows, placed, out),
             SignalId::Extra(index) => match self.table.extras.get(index) {
                 Some(column) => rows.gather(column, out),
-                None => out.resize(out.len() + rows.len(), missing()),
+                None => out.fill(missing()),
             },
             SignalId::Cost => {}
         }

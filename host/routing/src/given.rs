@@ -191,7 +191,7 @@ impl GivenSource<'_> {
     fn decide(&self, pipeline: &mut Pipeline, select: &Plan) -> GivenAnswer {
         let rows = Rows::All(self.table.workers.len() as u32);
         let columns = select.signals.iter().map(|signal| {
-            let mut column = Vec::new();
+            let mut column = vec![missing(); rows.len()];
             self.column(*signal, rows, &[], &mut column);
             (self.vocabulary.signal_name(*signal).to_owned(), column)
         });
@@ -252,13 +252,13 @@ impl Source for GivenSource<'_> {
             .map(|(_, text)| text.as_str())
     }
 
-    fn column(&self, signal: SignalId, rows: Rows<'_>, _: &[Placed], out: &mut Vec<f64>) {
+    fn column(&self, signal: SignalId, rows: Rows<'_>, _: &[Placed], out: &mut [f64]) {
         let name = self.vocabulary.signal_name(signal);
         let absent = match signal {
             SignalId::Known(signal) => signal.absent(),
             SignalId::Extra(_) | SignalId::Cost => missing(),
         };
-        rows.map(out, |row| {
+        rows.write(out, |row| {
             let signals = self.table.workers.get(row as usize).map_or(&[][..], |(_, signals)| signals);
             signals.iter().find(|(given, _)| given == name).map_or(absent, |(_, value)| *value)
         });

@@ -21,8 +21,8 @@ pub trait HostedTable {
     fn fact(&self, fact: Fact) -> f64;
     /// A text, none where missing.
     fn text(&self, text: Text) -> Option<&str>;
-    /// Appends the signal of each of `rows` to `out`.
-    fn column(&self, signal: Signal, rows: Rows<'_>, out: &mut Vec<f64>);
+    /// Writes the signal of each of `rows` to `out`, which has one place a row.
+    fn column(&self, signal: Signal, rows: Rows<'_>, out: &mut [f64]);
     /// A number that stands for the row's worker and rank as long as that worker lives.
     fn number(&self, row: u32) -> u32;
     /// The rows of the soft affinity target; none without a target, empty where it has no row.
@@ -143,10 +143,10 @@ impl<T: HostedTable> Source for Hosted<'_, T> {
         }
     }
 
-    fn column(&self, signal: SignalId, rows: Rows<'_>, _: &[Placed], out: &mut Vec<f64>) {
+    fn column(&self, signal: SignalId, rows: Rows<'_>, _: &[Placed], out: &mut [f64]) {
         match signal {
             SignalId::Known(signal) => self.0.column(signal, rows, out),
-            SignalId::Extra(_) | SignalId::Cost => out.resize(out.len() + rows.len(), missing()),
+            SignalId::Extra(_) | SignalId::Cost => out.fill(missing()),
         }
     }
 

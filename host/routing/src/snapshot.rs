@@ -89,9 +89,8 @@ impl Snapshot {
         rows.map(&mut keys, |row| candidates.table.keys.get(row as usize).copied().unwrap_or(WorkerKey::new(0, 0)));
         rows.map(&mut numbers, |row| candidates.number(row));
         let placed = candidates.place(rows, &mut placed);
-        let mut values = Vec::with_capacity(keys.len());
+        let mut values = vec![missing(); keys.len()];
         let mut column = |signal| {
-            values.clear();
             candidates.column(signal, rows, placed, &mut values);
             Column::of(&values)
         };
@@ -134,7 +133,7 @@ impl Source for Seen<'_> {
         self.snapshot.texts.get(place)?.as_deref()
     }
 
-    fn column(&self, signal: SignalId, rows: Rows<'_>, _: &[Placed], out: &mut Vec<f64>) {
+    fn column(&self, signal: SignalId, rows: Rows<'_>, _: &[Placed], out: &mut [f64]) {
         let place = match signal {
             SignalId::Known(signal) => Some(signal.index()),
             SignalId::Extra(extra) => {
@@ -146,8 +145,8 @@ impl Source for Seen<'_> {
         };
         match place.and_then(|place| self.snapshot.columns.get(place)) {
             Some(Column::Values(values)) => rows.gather(values, out),
-            Some(Column::Constant(value)) => out.resize(out.len() + rows.len(), *value),
-            None => out.resize(out.len() + rows.len(), missing()),
+            Some(Column::Constant(value)) => out.fill(*value),
+            None => out.fill(missing()),
         }
     }
 

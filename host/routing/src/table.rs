@@ -20,8 +20,8 @@ pub(crate) trait Source {
         &[]
     }
 
-    /// Appends the signal of each of `rows` to `out`. Never asked for the cost.
-    fn column(&self, signal: SignalId, rows: Rows<'_>, placed: &[Placed], out: &mut Vec<f64>);
+    /// Writes the signal of each of `rows` to `out`, which has one place a row. Never asked for the cost.
+    fn column(&self, signal: SignalId, rows: Rows<'_>, placed: &[Placed], out: &mut [f64]);
     /// The number that stands for a row.
     fn number(&self, row: u32) -> u32;
     /// The rows of the soft affinity target; none without a target, empty where it has no row.
@@ -73,20 +73,25 @@ impl Rows<'_> {
         }
     }
 
-    /// Appends one value a row of `column`, which has one value for each of the source's rows.
-    pub(crate) fn gather(&self, column: &[f64], out: &mut Vec<f64>) {
+    /// Writes `value(row)` for each row, in order, to `out`, which has one place a row.
+    pub fn write<T>(&self, out: &mut [T], value: impl Fn(u32) -> T) {
+        match self {
+            Self::All(rows) => out.iter_mut().zip(0..*rows).for_each(|(out, row)| *out = value(row)),
+            Self::Some(rows) => out.iter_mut().zip(*rows).for_each(|(out, row)| *out = value(*row)),
+        }
+    }
+
+    /// Writes one value a row of `column`, which has one value for each of the source's rows.
+    pub(crate) fn gather(&self, column: &[f64], out: &mut [f64]) {
         self.gather_map(column, out, |value| value);
     }
 
-    /// Appends `change(value)` of each row of `column`, which has one value for each of the source's rows.
-    pub(crate) fn gather_map(&self, column: &[f64], out: &mut Vec<f64>, change: impl Fn(f64) -> f64) {
+    /// Writes `change(value)` of each row of `column`, which has one value for each of the source's rows.
+    pub(crate) fn gather_map(&self, column: &[f64], out: &mut [f64], change: impl Fn(f64) -> f64) {
         match self {
-            Self::All(rows) => {
-                let column = column.get(..*rows as usize).unwrap_or(column);
-                out.extend(column.iter().map(|value| change(*value)));
-            }
-            Self::Some(rows) => {
-                out.extend(rows.iter().map(|row| column.get(*row as usize).map_or(missing(), |value| change(*value))));
+            Self::All(_) => out.iter_mut().zip(column).for_each(|(out, value)| *out = change(*value)),
+            Self::Some(_) => {
+                self.write(out, |row| column.get(row as usize).map_or(missing(), |value| change(*value)));
             }
         }
     }
@@ -125,20 +130,21 @@ impl Packed {
         let Self { args, placed } = self;
         args.rows = rows.len() as u32;
         let numbers = unique(&mut args.numbers);
-        numbers.clear();
-        for fact in &plan.facts {
-            numbers.push(match fact {
+        // Every number is written below, so that what a decision before left there does not matter.
+        numbers.resize(plan.facts.len() + plan.signals.len() * rows.len(), missing());
+        let (facts, columns) = numbers.split_at_mut(plan.facts.len());
+        for (number, fact) in facts.iter_mut().zip(&plan.facts) {
+            *number = match fact {
                 Fact::AffinityFirst => affinity_among(source.affinity(), rows).0,
                 Fact::AffinityRows => affinity_among(source.affinity(), rows).1,
                 other => source.fact(*other),
-            });
+            };
         }
-        numbers.reserve(plan.signals.len() * rows.len());
         let placed = if plan.reads_cache { source.place(rows, placed) } else { &[] };
-        for signal in &plan.signals {
+        for (column, signal) in columns.chunks_exact_mut(rows.len().max(1)).zip(&plan.signals) {
             match signal {
-                SignalId::Cost => numbers.extend_from_slice(costs),
-                other => source.column(*other, rows, placed, numbers),
+                SignalId::Cost => column.iter_mut().zip(costs).for_each(|(cell, cost)| *cell = *cost),
+                other => source.column(*other, rows, placed, column),
             }
         }
         if plan.workers {

@@ -30,9 +30,9 @@ impl HostedTable for Busy {
         (text == Text::SessionId).then_some("s")
     }
 
-    fn column(&self, signal: Signal, rows: Rows<'_>, out: &mut Vec<f64>) {
+    fn column(&self, signal: Signal, rows: Rows<'_>, out: &mut [f64]) {
         let busy = |row: u32| if signal.name().starts_with("load.") { self.0[row as usize] } else { signal.absent() };
-        rows.map(out, busy);
+        rows.write(out, busy);
     }
 
     fn number(&self, row: u32) -> u32 {
