@@ -9,7 +9,8 @@ use std::{env, fs};
 use pointsman_build::{Build, BuildError};
 
 /// What the components are made of, below the workspace's root.
-const SOURCES: &[&str] = &["policies", "guest-sdk", "wit", "Cargo.toml", "Cargo.lock"];
+const SOURCES: &[&str] =
+    &["policies", "guest-sdk/contract", "guest-sdk/rust", "guest-sdk/rust-derive", "wit", "Cargo.toml", "Cargo.lock"];
 
 fn main() -> ExitCode {
     let Err(error) = embed() else { return ExitCode::SUCCESS };

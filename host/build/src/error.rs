@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum BuildError {
     /// `dir` is no Rust crate.
-    #[error("there is no Cargo.toml in {}: give the folder of a Rust policy crate", dir.display())]
+    #[error("there is no Cargo.toml in {}: give the folder of a Rust policy crate, or of a policy in another language, with a pointsman.yaml", dir.display())]
     NoCargoToml {
         /// The folder that was given.
         dir: PathBuf,

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use pointsman_build::BuildError;
+use pointsman_languages::LanguageError;
 use pointsman_mock::MockError;
 use pointsman_record::RecordError;
 use pointsman_replay::{ReplayError, TraceError};
@@ -22,6 +23,8 @@ use crate::output::printable;
 pub(crate) enum CliError {
     #[error(transparent)]
     Build(#[from] BuildError),
+    #[error(transparent)]
+    Language(#[from] LanguageError),
     #[error(transparent)]
     Load(#[from] LoadError),
     #[error(transparent)]
@@ -83,6 +86,16 @@ pub(crate) enum CliError {
     KvEvents(#[from] KvEventsError),
     #[error("a {option} of {value} is no time that can pass; give a number from 0 on")]
     Duration { option: &'static str, value: f64 },
+    #[error("{failed} of {count} cases failed; they are listed above")]
+    Cases { failed: usize, count: usize },
+    #[error("{policy} has no cases of its own beside it; name a file of them with --cases, or its folder")]
+    NoCases { policy: String },
+    #[error("the conformance kit has no cases of `{name}`; it has those of {}", known.join(", "))]
+    NoKit { name: String, known: Vec<&'static str> },
+    #[error("{policy} has {problems} problems; they are listed above")]
+    Checks { policy: String, problems: usize },
+    #[error("{policy} cannot be measured: {message}")]
+    Bench { policy: String, message: String },
     #[error("--limit {given} {reason}")]
     Limit { given: String, reason: String },
     #[error("cannot write to standard output: {0}")]

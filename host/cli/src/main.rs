@@ -41,7 +41,7 @@ enum Command {
     Serve(Box<serve::Serve>),
     SelectService(Box<select_service::SelectService>),
     Replay(Box<replay::Replay>),
-    /// Builds, lists, inspects and tries out policies.
+    /// Makes, builds, inspects, tests and measures policies.
     #[command(subcommand)]
     Policy(policy::Command),
     /// Checks router-policy files.

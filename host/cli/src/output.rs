@@ -18,6 +18,15 @@ pub(crate) fn warning(sentence: &str) -> io::Result<()> {
     writeln!(io::stderr().lock(), "warning: {}", printable(sentence))
 }
 
+/// Prints what another program said, on standard error.
+pub(crate) fn messages(text: &str) {
+    let mut stderr = io::stderr().lock();
+    for line in text.lines() {
+        // Nothing is left to tell where even this fails.
+        let _ = writeln!(stderr, "{}", printable(line));
+    }
+}
+
 /// Prints a JSON value on lines of its own.
 pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     text(&serde_json::to_string_pretty(value)?)

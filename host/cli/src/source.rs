@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use pointsman_routing::DEFAULT;
+use pointsman_routing::config::LimitsPatch;
+use pointsman_routing::{DEFAULT, InstanceSpec};
 use pointsman_sandbox::{Artifact, CompiledPolicy, LoadError, Profile, Sandbox};
 pub(crate) use pointsman_server::policies::built_in;
 
@@ -30,9 +31,25 @@ pub(crate) fn artifact(name_or_file: &str) -> Result<Artifact, CliError> {
     Err(CliError::UnknownPolicy { name: name_or_file.to_owned(), available: names() })
 }
 
+/// The built-in policy of that name, else the folder's policy, which is built, else the file.
+pub(crate) fn artifact_or_folder(named: &str) -> Result<Artifact, CliError> {
+    let dir = Path::new(named);
+    if pointsman_policies::get(named).is_some() || !dir.is_dir() {
+        return artifact(named);
+    }
+    let built = crate::policy::components(dir)?;
+    let (name, component) = built.into_iter().next().ok_or_else(|| CliError::NoCases { policy: named.to_owned() })?;
+    Ok(Artifact::from_bytes(name, component))
+}
+
 /// Loads a policy whatever its instances may grant it: in the smallest profile that it fits into, with WASI.
 pub(crate) fn load_any(sandbox: &Sandbox, artifact: &Artifact) -> Result<(Arc<CompiledPolicy>, Profile), LoadError> {
     let artifact = artifact.clone().with_wasi();
     let load = |profile| sandbox.load(&artifact, profile).map(|policy| (policy, profile));
     load(Profile::Compact).or_else(|_| load(Profile::Engine))
+}
+
+/// An instance with what the policy needs to load: WASI, and the smallest profile that it fits into.
+pub(crate) fn fitting(instance: InstanceSpec, policy: &CompiledPolicy, profile: Profile) -> InstanceSpec {
+    instance.wasi(policy.imports_wasi()).limits(LimitsPatch { profile: Some(profile), ..LimitsPatch::default() })
 }

@@ -184,6 +184,7 @@ equal! {
     default_cost_fn: dynamo_default_cost_fn::DynamoDefaultCostFn, "dynamo-default-cost-fn", Aggregated;
     two_tier_cost_fn: dynamo_two_tier_cost_fn::TwoTierCostFn, "dynamo-two-tier-cost-fn", Aggregated;
     least_loaded: least_loaded::LeastLoaded, "least-loaded", Aggregated;
+    least_loaded_warm: least_loaded_warm::LeastLoadedWarm, "least-loaded-warm", Aggregated;
     power_of_two_choices: power_of_two_choices::PowerOfTwoChoices, "power-of-two-choices", Aggregated;
     random: random::Random, "random", Aggregated;
     round_robin: round_robin::RoundRobin, "round-robin", Aggregated;

@@ -1,25 +1,27 @@
-//! `pointsman policy build`: a Rust crate becomes a component.
+//! `pointsman policy build`: a policy's folder becomes a component.
 
 use std::path::{Path, PathBuf};
 
-use pointsman_sandbox::{Artifact, DeclaredLimits, Profile, Sandbox};
+use pointsman_languages::{LanguageError, Project};
+use pointsman_sandbox::{Artifact, DeclaredLimits, Sandbox};
 
 use super::{small, stage_names};
 use crate::compile::Compile;
 use crate::error::CliError;
-use crate::output;
+use crate::{output, source};
 
-/// Builds a Rust policy crate into a component.
+/// Builds a policy into a component.
 ///
-/// Runs `cargo build --release` for wasm32-unknown-unknown, wraps the module as a component, and has the sandbox load
-/// it: what is written is a policy that this host accepts. The crate may use pointsman-sdk, or wit-bindgen on
-/// wit/policy.wit alone.
+/// A folder with a pointsman.yaml is built with the tools of the language that it names: js, python, go or c. Any other
+/// is a Rust crate, built by `cargo build --release` for wasm32-unknown-unknown; it may use pointsman-sdk, or
+/// wit-bindgen on wit/policy.wit alone. The sandbox then loads the component: what is written is a policy that this
+/// host accepts.
 #[derive(clap::Args)]
 pub(crate) struct Build {
-    /// The crate's folder.
+    /// The policy's folder.
     #[arg(value_name = "DIR", default_value = ".")]
     dir: PathBuf,
-    /// The component to write; the package's name with `.wasm`, in the current folder, unless given.
+    /// The component to write; the package's or the folder's name with `.wasm`, in the current folder, unless given.
     #[arg(short, long, value_name = "FILE.wasm")]
     output: Option<PathBuf>,
     /// A limit that the policy declares for itself, a key of docs/limits.md: wherever it runs, its guests get the
@@ -34,15 +36,14 @@ impl Build {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let declared = declared(&self.limits)?;
         let sandbox = Sandbox::new(self.compile.config(small()))?;
-        for built in pointsman_build::Build::package(self.dir).run()? {
-            let mut component = built.component;
+        for (name, mut component) in components(&self.dir)? {
             if !declared.is_empty() {
                 let text = declared.to_string();
                 pointsman_build::add_section(&mut component, DeclaredLimits::SECTION, text.as_bytes());
             }
-            let path = self.output.clone().unwrap_or_else(|| format!("{}.wasm", built.package).into());
-            let artifact = Artifact::from_bytes(built.package, component.as_slice());
-            let policy = sandbox.load(&artifact, Profile::default())?;
+            let path = self.output.clone().unwrap_or_else(|| format!("{name}.wasm").into());
+            let artifact = Artifact::from_bytes(name, component.as_slice());
+            let (policy, _) = source::load_any(&sandbox, &artifact)?;
             write_whole(&path, &component).map_err(|source| CliError::Write { path: path.clone(), source })?;
             let manifest = policy.manifest();
             output::text(&format!(
@@ -57,6 +58,20 @@ impl Build {
         }
         Ok(())
     }
+}
+
+/// The components that a folder becomes, each with its name.
+pub(crate) fn components(dir: &Path) -> Result<Vec<(String, Vec<u8>)>, CliError> {
+    if let Some(project) = Project::open(dir)? {
+        let component = project.build().inspect_err(|error| {
+            if let LanguageError::Tool { messages, .. } = error {
+                output::messages(messages);
+            }
+        })?;
+        return Ok(vec![(project.name(), component)]);
+    }
+    let built = pointsman_build::Build::package(dir).run()?;
+    Ok(built.into_iter().map(|built| (built.package, built.component)).collect())
 }
 
 fn declared(limits: &[String]) -> Result<DeclaredLimits, CliError> {

@@ -44,14 +44,16 @@ impl Run {
         let artifact = source::artifact(&self.policy)?;
         let TableFile { partition, router_config, table } = TableFile::read(&self.table)?;
         let role = partition.role;
+        let sandbox = Sandbox::new(self.compile.config(small()))?;
+        let (loaded, profile) = source::load_any(&sandbox, &artifact)?;
+        let instance = InstanceSpec::new(self.policy.as_str()).parameters(given.unwrap_or_default());
         let policy = GivenPolicy {
             provider: Provider::component(artifact),
-            instance: InstanceSpec::new(self.policy.as_str()).parameters(given.unwrap_or_default()),
+            instance: source::fitting(instance, &loaded, profile),
             partition,
             router_config,
         };
         let workers = sorted_workers(&table);
-        let sandbox = Sandbox::new(self.compile.config(small()))?;
         let answer = table.decide(&sandbox, policy).map_err(|error| match error {
             // What is wrong with the table itself.
             RouterError::Config(message) => CliError::Table { file: self.table.display().to_string(), message },

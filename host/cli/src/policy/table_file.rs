@@ -28,17 +28,17 @@ type Number = Option<f64>;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct File {
-    partition: PartitionFields,
-    router_config: RouterFields,
-    facts: BTreeMap<String, Number>,
-    texts: BTreeMap<String, String>,
-    workers: Vec<Worker>,
+pub(super) struct File {
+    pub(super) partition: PartitionFields,
+    pub(super) router_config: RouterFields,
+    pub(super) facts: BTreeMap<String, Number>,
+    pub(super) texts: BTreeMap<String, String>,
+    pub(super) workers: Vec<Worker>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct PartitionFields {
+pub(super) struct PartitionFields {
     model: String,
     routing_group: String,
     role: String,
@@ -60,7 +60,7 @@ impl Default for PartitionFields {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct RouterFields {
+pub(super) struct RouterFields {
     overlap_score_credit: Number,
     overlap_score_credit_decay: Number,
     prefill_load_scale: Number,
@@ -74,7 +74,7 @@ struct RouterFields {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Worker {
+pub(super) struct Worker {
     worker: u64,
     #[serde(default)]
     rank: u32,
@@ -105,7 +105,7 @@ impl TableFile {
 }
 
 impl File {
-    fn check(self) -> Result<TableFile, String> {
+    pub(super) fn check(self) -> Result<TableFile, String> {
         let PartitionFields { model, routing_group, role, block_size, seed } = self.partition;
         if block_size == 0 {
             return Err("partition.block_size is 0; give the tokens of one KV block, such as 16".to_owned());

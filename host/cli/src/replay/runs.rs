@@ -6,7 +6,7 @@ use pointsman_contract::Role;
 use pointsman_replay::BLOCK_SIZE;
 use pointsman_routing::config::{InstanceKind, Overrides, PolicyConfig};
 use pointsman_routing::{DEFAULT, InstanceSpec, PartitionKey, Provider, Router, RouterBuilder, StageMode};
-use pointsman_sandbox::{Artifact, Determinism, Profile, Sandbox, SandboxConfig};
+use pointsman_sandbox::{Artifact, Determinism, Sandbox, SandboxConfig};
 
 use super::arguments::Policy;
 use crate::compile::Compile;
@@ -67,10 +67,12 @@ impl Setup<'_> {
                 }
                 Policy::Component(path) => {
                     let artifact = Artifact::from_file(path)?;
-                    let label = sandbox.load(&artifact, Profile::default())?.manifest().name.clone();
+                    let (loaded, profile) = source::load_any(&sandbox, &artifact)?;
+                    let label = loaded.manifest().name.clone();
                     // Registered by its path, since its own name may be one that is reserved or taken.
                     let type_name = format!("component {}", path.display());
                     let instance = InstanceSpec::new(type_name.as_str()).parameters(given.unwrap_or_default());
+                    let instance = source::fitting(instance, &loaded, profile);
                     let instance = if label == DEFAULT { instance } else { instance.named(label.as_str()) };
                     let builder = Router::builder().register(&type_name, Provider::component(artifact));
                     (label, builder.serve(instance).sandbox(sandbox.clone()))

@@ -1,0 +1,7 @@
+module faulty
+
+go 1.24
+
+require pointsman v0.0.0
+
+replace pointsman => ./.pointsman/go

@@ -1,0 +1,176 @@
+//! A policy's folder and what its `pointsman.yaml` says.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::Deserialize;
+
+use crate::{LanguageError, c, go, javascript, python};
+
+/// The file that makes a folder a policy in one of these languages.
+pub(crate) const MANIFEST: &str = "pointsman.yaml";
+
+/// A language that policies are written in, beside Rust.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    /// JavaScript and TypeScript.
+    Js,
+    /// Python.
+    Python,
+    /// Go.
+    Go,
+    /// C.
+    C,
+}
+
+impl Language {
+    /// Each of them.
+    pub const ALL: [Self; 4] = [Self::Js, Self::Python, Self::Go, Self::C];
+
+    /// Its name in `pointsman.yaml`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Js => "js",
+            Self::Python => "python",
+            Self::Go => "go",
+            Self::C => "c",
+        }
+    }
+}
+
+impl fmt::Display for Language {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Language {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|language| language.as_str() == name);
+        known.ok_or_else(|| format!("there is no language `{name}`; give js, python, go or c"))
+    }
+}
+
+/// A stage that a policy has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    /// Keeps rows.
+    Filter,
+    /// Gives each row a cost.
+    Score,
+    /// Chooses a row.
+    Pick,
+    /// Decides whether, when and how a request enters the queue.
+    Classify,
+}
+
+impl Stage {
+    /// Its name in `pointsman.yaml`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Filter => "filter",
+            Self::Score => "score",
+            Self::Pick => "pick",
+            Self::Classify => "classify",
+        }
+    }
+
+    /// The interface of the contract that is exported for it.
+    pub(crate) const fn interface(self) -> &'static str {
+        match self {
+            Self::Filter => "worker-filter",
+            Self::Score => "worker-scorer",
+            Self::Pick => "worker-picker",
+            Self::Classify => "request-classifier",
+        }
+    }
+}
+
+impl FromStr for Stage {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let all = [Self::Filter, Self::Score, Self::Pick, Self::Classify];
+        let known = all.into_iter().find(|stage| stage.as_str() == name);
+        known.ok_or_else(|| format!("there is no stage `{name}`; give filter, score, pick or classify"))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Manifest {
+    language: Language,
+    stages: Vec<Stage>,
+}
+
+/// A policy's folder.
+#[derive(Clone, Debug)]
+pub struct Project {
+    pub(crate) dir: PathBuf,
+    pub(crate) language: Language,
+    pub(crate) stages: Vec<Stage>,
+}
+
+impl Project {
+    /// Reads the folder's `pointsman.yaml`; none where there is no such file.
+    ///
+    /// # Errors
+    /// Where the file cannot be read, or does not say what it must.
+    pub fn open(dir: &Path) -> Result<Option<Self>, LanguageError> {
+        let path = dir.join(MANIFEST);
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let text =
+            std::fs::read_to_string(&path).map_err(|source| LanguageError::Read { path: path.clone(), source })?;
+        let wrong = |message: String| LanguageError::Manifest { path: path.clone(), message };
+        let manifest: Manifest =
+            serde_saphyr::from_str(&text).map_err(|error| wrong(first_line(&error.to_string())))?;
+        if manifest.stages.is_empty() {
+            return Err(wrong("it names no stage".to_owned()));
+        }
+        let dir = dir.canonicalize().map_err(|source| LanguageError::Read { path: dir.to_owned(), source })?;
+        Ok(Some(Self { dir, language: manifest.language, stages: manifest.stages }))
+    }
+
+    /// The language that the policy is written in.
+    #[must_use]
+    pub fn language(&self) -> Language {
+        self.language
+    }
+
+    /// The folder's name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.dir.file_name().map_or_else(|| "policy".to_owned(), |name| name.to_string_lossy().into_owned())
+    }
+
+    /// Makes the component. Blocks until the language's tools end.
+    ///
+    /// # Errors
+    /// Where a tool is missing or refuses the policy, or files cannot be written.
+    pub fn build(&self) -> Result<Vec<u8>, LanguageError> {
+        match self.language {
+            Language::Js => javascript::build(self),
+            Language::Python => python::build(self),
+            Language::Go => go::build(self),
+            Language::C => c::build(self),
+        }
+    }
+
+    /// The folder of what this crate lays beside the policy.
+    pub(crate) fn own(&self) -> PathBuf {
+        self.dir.join(".pointsman")
+    }
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}
