@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
+use crate::page::{machine, replace};
+
 /// One bench.
 struct Bench {
     /// Its marks on the page.
@@ -76,35 +78,9 @@ fn measure(root: &Path, bench: &str, arguments: &[&str]) -> Result<String, Box<d
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The page with other text between the marks of that name.
-fn replace(page: &str, name: &str, text: &str) -> Result<String, Box<dyn Error>> {
-    let (open, close) = (format!("<!-- {name} -->"), format!("<!-- end of {name} -->"));
-    let marks = page.split_once(&open).and_then(|(before, rest)| Some((before, rest.split_once(&close)?.1)));
-    let (before, after) = marks.ok_or_else(|| format!("docs/performance.md has no marks {open} and {close}"))?;
-    Ok(format!("{before}{open}\n{text}\n{close}{after}"))
-}
-
-/// The day and the machine, for a reader who compares.
-fn machine() -> Result<String, Box<dyn Error>> {
-    let date = Command::new("date").arg("+%Y-%m-%d").output()?;
-    let date = String::from_utf8(date.stdout)?;
-    let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let model = model.map_or("an unnamed processor", |(_, model)| model);
-    let threads = std::thread::available_parallelism()?;
-    Ok(format!("Measured on {} on {model}, {threads} threads, shared with other machines.", date.trim()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_table_lands_between_its_marks_and_a_missing_mark_is_named() {
-        let page = "a\n<!-- x -->\nold\n<!-- end of x -->\nb\n";
-        assert_eq!(replace(page, "x", "new").unwrap(), "a\n<!-- x -->\nnew\n<!-- end of x -->\nb\n");
-        assert!(replace(page, "y", "new").unwrap_err().to_string().contains("<!-- y -->"));
-    }
 
     #[test]
     fn the_page_has_a_place_for_every_bench() {

@@ -10,7 +10,7 @@ use crate::tools::Tool;
 #[non_exhaustive]
 pub enum LanguageError {
     /// `pointsman.yaml` is not as it must be.
-    #[error("{}: {message}; give it `language: js`, `python`, `go` or `c`, and `stages: [score]`", path.display())]
+    #[error("{}: {message}; give it `language: js`, `python`, `go` or `c`, and `stages: [score]`, or `language: rust` alone", path.display())]
     Manifest {
         /// The file.
         path: PathBuf,
@@ -81,8 +81,13 @@ pub enum LanguageError {
         /// The name.
         name: String,
     },
-    /// There is no example of these stages to begin with.
-    #[error("a new policy begins with the stage `score` or with the stage `classify`; give --stages one of them")]
+    /// cargo or its target is missing, or the crate is no policy.
+    #[error(transparent)]
+    Rust(#[from] pointsman_build::BuildError),
+    /// There is nothing of these stages to begin with.
+    #[error(
+        "a new policy has any of the stages filter, score and pick, each once, or classify alone; give --stages those"
+    )]
     Stages,
     /// The module does not make a component.
     #[error("the module of {} does not make a component: {message}", dir.display())]

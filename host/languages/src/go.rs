@@ -6,6 +6,8 @@ use crate::project::{Project, Stage};
 use crate::tools::GO;
 use crate::{LanguageError, module, sdk};
 
+const GO_MOD: &str = "module NAME\n\ngo 1.24\n\nrequire pointsman v0.0.0\n\nreplace pointsman => ./.pointsman/go\n";
+
 /// Makes the component of the package in the policy's folder.
 pub(crate) fn build(project: &Project) -> Result<Vec<u8>, LanguageError> {
     lay(project)?;
@@ -31,6 +33,11 @@ pub(crate) fn build(project: &Project) -> Result<Vec<u8>, LanguageError> {
 /// Lays the SDK into the policy's folder.
 pub(crate) fn lay(project: &Project) -> Result<(), LanguageError> {
     sdk::lay(&project.own().join("go"), sdk::GO)
+}
+
+/// Writes what Go wants of a new policy.
+pub(crate) fn begin(project: &Project, name: &str) -> Result<(), LanguageError> {
+    sdk::write(&project.dir.join("go.mod"), &GO_MOD.replace("NAME", name))
 }
 
 /// Hands the policy to the SDK, and has the compiler check that it has the stages.

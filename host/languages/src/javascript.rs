@@ -6,6 +6,8 @@ use crate::project::{Project, Stage};
 use crate::tools::{COMPONENTIZE_QJS, ESBUILD};
 use crate::{LanguageError, sdk, world};
 
+const PACKAGE_JSON: &str = "{\n  \"name\": \"NAME\",\n  \"private\": true,\n  \"type\": \"module\"\n}\n";
+
 /// Makes the component of `policy.ts` or `policy.js`.
 pub(crate) fn build(project: &Project) -> Result<Vec<u8>, LanguageError> {
     lay(project)?;
@@ -35,6 +37,11 @@ pub(crate) fn build(project: &Project) -> Result<Vec<u8>, LanguageError> {
 /// Lays the SDK where packages are.
 pub(crate) fn lay(project: &Project) -> Result<(), LanguageError> {
     sdk::lay(&project.dir.join("node_modules/pointsman"), sdk::JAVASCRIPT)
+}
+
+/// Writes what packages have of a new policy.
+pub(crate) fn begin(project: &Project, name: &str) -> Result<(), LanguageError> {
+    sdk::write(&project.dir.join("package.json"), &PACKAGE_JSON.replace("NAME", name))
 }
 
 fn entry(project: &Project, source: &str) -> String {

@@ -1,4 +1,4 @@
-//! A policy in JavaScript, TypeScript, Python, Go or C becomes a WebAssembly component, with that language's own tools.
+//! A policy in Rust, JavaScript, TypeScript, Python, Go or C becomes a WebAssembly component, with that language's own tools.
 //!
 //! The folder's `pointsman.yaml` names the language and the stages. The SDK of that language is part of this crate and is
 //! laid into the folder, where the language's tools and editors find it.
@@ -15,6 +15,7 @@ mod module;
 mod new;
 mod project;
 mod python;
+mod rust;
 mod sdk;
 mod tools;
 mod world;

@@ -6,15 +6,17 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
-use crate::{LanguageError, c, go, javascript, python};
+use crate::{LanguageError, c, go, javascript, python, rust};
 
 /// The file that makes a folder a policy in one of these languages.
 pub(crate) const MANIFEST: &str = "pointsman.yaml";
 
-/// A language that policies are written in, beside Rust.
+/// A language that policies are written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Language {
+    /// Rust.
+    Rust,
     /// JavaScript and TypeScript.
     Js,
     /// Python.
@@ -27,12 +29,13 @@ pub enum Language {
 
 impl Language {
     /// Each of them.
-    pub const ALL: [Self; 4] = [Self::Js, Self::Python, Self::Go, Self::C];
+    pub const ALL: [Self; 5] = [Self::Rust, Self::Js, Self::Python, Self::Go, Self::C];
 
     /// Its name in `pointsman.yaml`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Rust => "rust",
             Self::Js => "js",
             Self::Python => "python",
             Self::Go => "go",
@@ -52,12 +55,12 @@ impl FromStr for Language {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|language| language.as_str() == name);
-        known.ok_or_else(|| format!("there is no language `{name}`; give js, python, go or c"))
+        known.ok_or_else(|| format!("there is no language `{name}`; give rust, js, python, go or c"))
     }
 }
 
 /// A stage that a policy has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
     /// Keeps rows.
@@ -79,6 +82,16 @@ impl Stage {
             Self::Score => "score",
             Self::Pick => "pick",
             Self::Classify => "classify",
+        }
+    }
+
+    /// Its name in the Rust SDK's `export!`.
+    pub(crate) const fn in_rust(self) -> &'static str {
+        match self {
+            Self::Filter => "filter",
+            Self::Score => "scorer",
+            Self::Pick => "picker",
+            Self::Classify => "classifier",
         }
     }
 
@@ -107,6 +120,7 @@ impl FromStr for Stage {
 #[serde(deny_unknown_fields)]
 struct Manifest {
     language: Language,
+    #[serde(default)]
     stages: Vec<Stage>,
 }
 
@@ -133,8 +147,12 @@ impl Project {
         let wrong = |message: String| LanguageError::Manifest { path: path.clone(), message };
         let manifest: Manifest =
             serde_saphyr::from_str(&text).map_err(|error| wrong(first_line(&error.to_string())))?;
-        if manifest.stages.is_empty() {
-            return Err(wrong("it names no stage".to_owned()));
+        match (manifest.language, manifest.stages.is_empty()) {
+            (Language::Rust, false) => {
+                return Err(wrong("stages of Rust are those that its `export!` names".to_owned()));
+            }
+            (Language::Rust, true) | (_, false) => {}
+            (_, true) => return Err(wrong("it names no stage".to_owned())),
         }
         let dir = dir.canonicalize().map_err(|source| LanguageError::Read { path: dir.to_owned(), source })?;
         Ok(Some(Self { dir, language: manifest.language, stages: manifest.stages }))
@@ -158,10 +176,31 @@ impl Project {
     /// Where a tool is missing or refuses the policy, or files cannot be written.
     pub fn build(&self) -> Result<Vec<u8>, LanguageError> {
         match self.language {
+            Language::Rust => rust::build(self),
             Language::Js => javascript::build(self),
             Language::Python => python::build(self),
             Language::Go => go::build(self),
             Language::C => c::build(self),
+        }
+    }
+
+    /// Lays the SDK into the folder.
+    pub(crate) fn lay(&self) -> Result<(), LanguageError> {
+        match self.language {
+            Language::Rust => rust::lay(self),
+            Language::Js => javascript::lay(self),
+            Language::Python => python::lay(self),
+            Language::Go => go::lay(self),
+            Language::C => c::lay(self),
+        }
+    }
+
+    /// What its `pointsman.yaml` says.
+    pub(crate) fn manifest(&self) -> String {
+        let stages: Vec<&str> = self.stages.iter().map(|stage| stage.as_str()).collect();
+        match self.language {
+            Language::Rust => "language: rust\n".to_owned(),
+            language => format!("language: {language}\nstages: [{}]\n", stages.join(", ")),
         }
     }
 

@@ -179,6 +179,7 @@ macro_rules! equal {
 }
 
 equal! {
+    adaptive: adaptive::Adaptive, "adaptive", Aggregated;
     cache_affinity_budget: cache_affinity_budget::CacheAffinityBudget, "cache-affinity-budget", Aggregated;
     disagg_filter_score_pick: disagg_filter_score_pick::DisaggFilterScorePick, "disagg-filter-score-pick", Prefill;
     default_cost_fn: dynamo_default_cost_fn::DynamoDefaultCostFn, "dynamo-default-cost-fn", Aggregated;
@@ -214,6 +215,12 @@ fn the_default_cost_function_with_every_term_on() {
     }
     let decode = r#"{"overlap_score_credit":0,"router_temperature":0.0}"#;
     check("dynamo-default-cost-fn", native::<dynamo_default_cost_fn::DynamoDefaultCostFn>(), decode, Role::Decode);
+}
+
+#[test]
+fn the_sigmoid_is_equal_in_all_forms() {
+    let sigmoid = r#"{"algorithm":"sigmoid","load_scale":1}"#;
+    check("adaptive", native::<adaptive::Adaptive>(), sigmoid, Role::Aggregated);
 }
 
 #[test]

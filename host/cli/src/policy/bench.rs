@@ -20,8 +20,8 @@ const BESIDE: [&str; 2] = ["least-loaded", "dynamo-default-cost-fn"];
 
 /// Measures a policy's decisions beside those of built-in policies.
 ///
-/// A figure is the median of 201 decisions over tables of random numbers. It is of this machine; fuel is the same on
-/// every one.
+/// Microseconds are the median of 201 decisions over tables of random numbers. Times are of this machine; fuel is the
+/// same on every one. COMPILE is short where --compile-cache has the policy.
 #[derive(clap::Args)]
 pub(crate) struct Bench {
     /// Built-in policies' names, components' files, or policies' folders, which are built first.
@@ -41,15 +41,17 @@ impl Bench {
     pub(crate) fn run(self) -> Result<(), CliError> {
         let given = Value::Object(parameters::parse("--parameters", &self.parameters)?).to_string();
         let sandbox = Sandbox::new(self.compile.config(small()))?;
-        let mut headings = vec!["POLICY".to_owned(), ">BYTES".to_owned(), ">START us".to_owned()];
+        let mut headings: Vec<String> =
+            ["POLICY", ">BYTES", ">COMPILE ms", ">START us", ">MEMORY", ">IMPORTS"].map(str::to_owned).to_vec();
         headings.extend(ROWS.iter().flat_map(|rows| [format!(">us, {rows}"), format!(">fuel, {rows}")]));
         let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
         let (mut table, mut values) = (output::table(&headings), Vec::new());
         let beside = BESIDE.into_iter().map(|name| (name, "{}"));
         for (policy, parameters) in self.policies.iter().map(|policy| (policy.as_str(), given.as_str())).chain(beside) {
             let measured = measure(&sandbox, policy, parameters)?;
-            let mut cells = vec![output::printable(policy).into_owned(), output::grouped(measured.bytes)];
-            cells.push(output::grouped(measured.start_us));
+            let Measured { bytes, compile_ms, start_us, memory_bytes, imports, .. } = measured;
+            let mut cells = vec![output::printable(policy).into_owned()];
+            cells.extend([bytes, compile_ms, start_us, memory_bytes, imports].map(output::grouped));
             for (us, fuel) in &measured.by_rows {
                 cells.extend([format!("{us:.1}"), output::grouped(*fuel)]);
             }
@@ -60,7 +62,8 @@ impl Bench {
                 .map(|(rows, (us, fuel))| json!({"rows": rows, "us": us, "fuel": fuel}))
                 .collect();
             values.push(json!({
-                "policy": policy, "bytes": measured.bytes, "start_us": measured.start_us, "decisions": by_rows,
+                "policy": policy, "bytes": bytes, "compile_ms": compile_ms, "start_us": start_us,
+                "memory_bytes": memory_bytes, "imports": imports, "decisions": by_rows,
             }));
         }
         if self.json { output::json(&values) } else { output::text(&output::rendered(&table)) }?;
@@ -70,13 +73,20 @@ impl Bench {
 
 struct Measured {
     bytes: u64,
+    compile_ms: u64,
+    /// To instantiate and configure.
     start_us: u64,
+    /// Of the guest's memories, after all decisions.
+    memory_bytes: u64,
+    imports: u64,
     by_rows: Vec<(f64, u64)>,
 }
 
 fn measure(sandbox: &Sandbox, name: &str, parameters: &str) -> Result<Measured, CliError> {
     let artifact = source::artifact_or_folder(name)?;
+    let started = Instant::now();
     let (policy, profile) = source::load_any(sandbox, &artifact)?;
+    let compile_ms = started.elapsed().as_millis() as u64;
     let failed = |message: String| CliError::Bench { policy: name.to_owned(), message };
     let started = Instant::now();
     let mut trial = Trial::start(&policy, profile, partition(), RouterConfig::default(), parameters.to_owned())
@@ -97,5 +107,6 @@ fn measure(sandbox: &Sandbox, name: &str, parameters: &str) -> Result<Measured, 
         taken.sort_by(|one, other| one.0.total_cmp(&other.0));
         by_rows.extend(taken.get(DECISIONS / 2).copied());
     }
-    Ok(Measured { bytes: policy.size_bytes() as u64, start_us, by_rows })
+    let (bytes, imports) = (policy.size_bytes() as u64, policy.imports().len() as u64);
+    Ok(Measured { bytes, compile_ms, start_us, memory_bytes: trial.memory_bytes(), imports, by_rows })
 }

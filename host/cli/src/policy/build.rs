@@ -12,7 +12,7 @@ use crate::{output, source};
 
 /// Builds a policy into a component.
 ///
-/// A folder with a pointsman.yaml is built with the tools of the language that it names: js, python, go or c. Any other
+/// A folder with a pointsman.yaml is built with the tools of the language that it names. Any other
 /// is a Rust crate, built by `cargo build --release` for wasm32-unknown-unknown; it may use pointsman-sdk, or
 /// wit-bindgen on wit/policy.wit alone. The sandbox then loads the component: what is written is a policy that this
 /// host accepts.

@@ -13,10 +13,7 @@ use crate::compile::Compile;
 use crate::error::CliError;
 use crate::{output, parameters, source};
 
-/// How often a policy decides to show that it decides alike.
-const CALLS: u32 = 1_000;
-
-/// Checks a policy: the contract, its imports and limits, its start, its parameters, and that it decides alike.
+/// Checks a policy: the contract, its imports and limits, its start, its parameters, and that two guests decide alike.
 #[derive(clap::Args)]
 pub(crate) struct Check {
     /// A built-in policy's name, a component's file, or a policy's folder, which is built first.
@@ -25,6 +22,9 @@ pub(crate) struct Check {
     /// The parameters to configure it with.
     #[arg(long, value_name = "JSON", default_value = "{}")]
     parameters: String,
+    /// How often each of two guests is called, to show that they decide alike and what memory they come to hold.
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u32).range(10..))]
+    calls: u32,
     #[command(flatten)]
     compile: Compile,
 }
@@ -50,7 +50,7 @@ impl Check {
             start(&policy, profile, &given).map(|_| ()),
             takes_no_other(&policy, profile, &given),
             schema(&manifest.parameters_schema),
-            alike(&policy, profile, &given),
+            alike(&policy, profile, &given, self.calls),
         ]
         .into_iter()
         .filter_map(Result::err)
@@ -104,15 +104,15 @@ fn schema(text: &str) -> Result<(), String> {
 }
 
 /// Two guests decide alike and use the same fuel, call by call.
-fn alike(policy: &Arc<CompiledPolicy>, profile: Profile, given: &Map<String, Value>) -> Result<(), String> {
+fn alike(policy: &Arc<CompiledPolicy>, profile: Profile, given: &Map<String, Value>, calls: u32) -> Result<(), String> {
     let guest = || {
         let parameters = Value::Object(given.clone()).to_string();
         Trial::start(policy, profile, partition(), RouterConfig::default(), parameters)
             .map_err(|error| error.to_string())
     };
     let (mut one, mut other) = (guest()?, guest()?);
-    let (mut seed, mut fuel) = (1, 0);
-    for call in 1..=CALLS {
+    let (mut seed, mut fuel, mut early) = (1, 0, 0);
+    for call in 1..=calls {
         let table = random_table(&one.guest, call % 64 + 1, &mut seed);
         let said = [&mut one, &mut other].map(|trial| ask(trial, call, &table));
         let [first, second] = said;
@@ -121,9 +121,16 @@ fn alike(policy: &Arc<CompiledPolicy>, profile: Profile, given: &Map<String, Val
             return Err(format!("call {call} came out as {} in one guest and as {} in another", first.0, second.0));
         }
         fuel += first.1;
+        if call == calls / 10 {
+            early = one.memory_bytes();
+        }
     }
-    let fuel = output::grouped(fuel / u64::from(CALLS));
-    say("alike", &format!("{CALLS} calls, {fuel} fuel each")).map_err(|error| error.to_string())
+    let fuel = output::grouped(fuel / u64::from(calls));
+    let more = output::grouped(one.memory_bytes() - early);
+    let memory = output::grouped(one.memory_bytes());
+    say("alike", &format!("{calls} calls, {fuel} fuel each"))
+        .and_then(|()| say("memory", &format!("{memory} bytes, {more} more than after {} calls", calls / 10)))
+        .map_err(|error| error.to_string())
 }
 
 /// What a call came out as, and its fuel.

@@ -12,10 +12,10 @@ use crate::output;
 pub(crate) struct New {
     /// The policy's name, which is the folder's too.
     name: String,
-    /// The language: js (JavaScript and TypeScript), python, go or c.
+    /// The language: rust, js (JavaScript and TypeScript), python, go or c.
     #[arg(long, value_name = "LANGUAGE")]
     lang: Language,
-    /// The stages: score or classify.
+    /// The stages: any of filter, score and pick, or classify alone.
     #[arg(long, value_name = "STAGES", value_delimiter = ',', default_value = "score")]
     stages: Vec<Stage>,
 }

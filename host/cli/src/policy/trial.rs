@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use pointsman_contract::{Fact, Partition, Reads, RouterConfig, Signal, Text, Verdict, missing};
 use pointsman_routing::{GivenTable, WorkerKey};
-use pointsman_sandbox::{Args, CompiledPolicy, GuestSetup, GuestSlot, Limits, Profile, StartError};
+use pointsman_sandbox::{Account, Args, CompiledPolicy, GuestSetup, GuestSlot, Limits, Profile, Quotas, StartError};
 
 /// One guest.
 pub(super) struct Trial {
     pub(super) guest: GuestSlot,
     /// Fuel of the last decision or classification, all its stages together.
     pub(super) fuel: u64,
+    /// Counts what the guest holds, and bounds nothing.
+    account: Arc<Account>,
 }
 
 /// What a policy made of a table. Rows are counted among all rows of the table.
@@ -35,8 +37,15 @@ impl Trial {
         let instance = policy.manifest().name.clone();
         let limits = Limits::of(profile);
         let policy = Arc::clone(policy);
-        let setup = GuestSetup { policy, instance, partition, router_config, parameters, limits, account: None };
-        Ok(Self { guest: GuestSlot::new(setup)?, fuel: 0 })
+        let account = Account::new(Quotas::UNLIMITED);
+        let counted = Some(Arc::clone(&account));
+        let setup = GuestSetup { policy, instance, partition, router_config, parameters, limits, account: counted };
+        Ok(Self { guest: GuestSlot::new(setup)?, fuel: 0, account })
+    }
+
+    /// Bytes of the guest's memories.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.account.usage().resident_bytes
     }
 
     /// Decides once, stage by stage; an error is one sentence that names the stage. The rows are in their order.

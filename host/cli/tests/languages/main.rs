@@ -7,6 +7,7 @@
 #[allow(dead_code, reason = "shared with the other tests")]
 mod common;
 mod mistakes;
+mod pages;
 mod tools;
 
 use std::fs;
@@ -14,9 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use common::{error, json, root, stdout};
-use pointsman_languages::{COMPONENTIZE_PY, COMPONENTIZE_QJS, ESBUILD, GO, Language, ZIG};
-
-const PAGE: &str = include_str!("../../../../docs/languages.md");
+use pointsman_languages::Language;
 
 /// The binary, with the tools and a folder of compiled components.
 pub(crate) fn pointsman() -> Command {
@@ -78,10 +77,7 @@ fn decides_as_in_rust(language: Language) {
         replay.arg("--trace").arg(trace);
     }
     stdout(&replay.output().unwrap());
-    let report: serde_json::Value = serde_json::from_str(&fs::read_to_string(report).unwrap()).unwrap();
-    let [reference, own] = &report["runs"].as_array().unwrap()[..] else { panic!("{report}") };
-    assert_eq!(own["decisions_sha256"], reference["decisions_sha256"], "{language}");
-    assert_eq!(own["faults"], reference["faults"], "{language}");
+    same_decisions(&report, language);
 
     let classifier = built(&example(folder.path(), language, "max-in-flight"));
     for component in [&scorer, &classifier] {
@@ -107,40 +103,63 @@ fn decides_as_in_rust(language: Language) {
             }
         }
     }
-    let checked = stdout(&run(["policy", "check", &classifier, "--parameters", r#"{"max_requests":4}"#]));
-    assert!(checked.contains("1000 calls"), "{checked}");
 }
 
-/// The commands of docs/languages.md work as written, and so does a new classifier.
-fn begins_whole(language: Language) {
+/// 20,000 decisions or classifications, by two guests: no fault, the same answers with the same fuel, and no more memory than
+/// after the first tenth.
+fn decides_on_and_on(language: Language) {
     if !tools::are_there(language) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let binary = Path::new(env!("CARGO_BIN_EXE_pointsman")).parent().unwrap();
-    let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
-    let (_, commands) = PAGE.split_once("```sh language\n").unwrap();
-    let (commands, _) = commands.split_once("```").unwrap();
-    let mut commands: Vec<String> = commands.lines().map(|line| line.replace("LANGUAGE", language.as_str())).collect();
-    commands.push(format!("pointsman policy new my-classifier --lang {language} --stages classify"));
-    commands.push("pointsman policy test my-classifier".to_owned());
-    let mut passed = 0;
-    for line in commands {
-        let mut command = Command::new("bash");
-        command.args(["-c", &line]).current_dir(folder.path()).env("PATH", &path);
-        command.env("POINTSMAN_TOOLS", tools::folder()).env("POINTSMAN_COMPILE_CACHE", common::tmp().join("compiled"));
-        let output = command.output().unwrap();
-        assert!(
-            output.status.success(),
-            "{line}: {}",
-            String::from_utf8_lossy(&[output.stdout, output.stderr].concat())
-        );
-        passed += usize::from(String::from_utf8(output.stdout).unwrap().contains("4 passed, 0 failed"));
+    for (name, parameters) in [("least-loaded-warm", "{}"), ("max-in-flight", r#"{"max_requests":4}"#)] {
+        let component = built(&example(folder.path(), language, name));
+        let check = ["policy", "check", &component, "--calls", "20000", "--parameters", parameters];
+        let said = stdout(&run(check));
+        assert!(said.contains("alike       20000 calls, "), "{language}: {said}");
+        assert!(said.contains(" bytes, 0 more than after 2000 calls"), "{language}: {said}");
     }
-    assert_eq!(passed, 2, "{language}");
-    let again = ["policy", "new", "my-policy", "--lang", language.as_str()];
-    let said = error(&pointsman().args(again).current_dir(folder.path()).output().unwrap());
-    assert!(said.contains("my-policy is there already"), "{said}");
+}
+
+/// A new policy of several stages passes its cases, and decides a trace as that in Rust; one of each stage passes its own.
+fn has_every_stage(language: Language) {
+    if !tools::are_there(language) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for stages in ["filter", "pick"] {
+        tested(folder.path(), language, stages);
+    }
+    let own = built(&tested(folder.path(), language, "filter,score,pick"));
+    if language == Language::Rust {
+        return;
+    }
+    let reference = built(&tested(folder.path(), Language::Rust, "filter,score,pick"));
+    let report = folder.path().join("report.json");
+    let parameters = r#"{"max_requests":3}"#;
+    let mut replay = pointsman();
+    replay.args(["replay", "--component", &reference, "--parameters", parameters]);
+    replay.args(["--component", &own, "--parameters", parameters]);
+    stdout(&replay.arg("--json").arg(&report).output().unwrap());
+    same_decisions(&report, language);
+}
+
+/// A new policy of these stages, after `policy test`.
+fn tested(folder: &Path, language: Language, stages: &str) -> PathBuf {
+    let name = format!("{language}-{}", stages.replace(',', "-"));
+    let new = ["policy", "new", &name, "--lang", language.as_str(), "--stages", stages];
+    stdout(&pointsman().args(new).current_dir(folder).output().unwrap());
+    let said = stdout(&pointsman().args(["policy", "test", &name]).current_dir(folder).output().unwrap());
+    assert!(said.ends_with("2 passed, 0 failed\n"), "{language}, {stages}: {said}");
+    folder.join(name)
+}
+
+/// Both runs of a report have decided alike, without a fault.
+fn same_decisions(report: &Path, language: Language) {
+    let report: serde_json::Value = serde_json::from_str(&fs::read_to_string(report).unwrap()).unwrap();
+    let [reference, own] = &report["runs"].as_array().unwrap()[..] else { panic!("{report}") };
+    assert_eq!(own["decisions_sha256"], reference["decisions_sha256"], "{language}");
+    assert_eq!(own["faults"], reference["faults"], "{language}");
 }
 
 macro_rules! languages {
@@ -149,13 +168,13 @@ macro_rules! languages {
             use super::*;
 
             #[test]
-            fn the_examples_decide_as_in_rust() {
-                decides_as_in_rust(Language::$language);
+            fn the_page_works_as_written() {
+                pages::work(Language::$language);
             }
 
             #[test]
-            fn a_new_policy_is_whole() {
-                begins_whole(Language::$language);
+            fn a_new_policy_may_have_any_stage() {
+                has_every_stage(Language::$language);
             }
 
             #[test]
@@ -166,7 +185,62 @@ macro_rules! languages {
     )+};
 }
 
-languages!(javascript: Js, python: Python, go: Go, c: C);
+languages!(rust: Rust, javascript: Js, python: Python, go: Go, c: C);
+
+macro_rules! beside_rust {
+    ($($module:ident: $language:ident),+) => {$(
+        mod $module {
+            use super::*;
+
+            #[test]
+            fn the_examples_decide_as_in_rust() {
+                decides_as_in_rust(Language::$language);
+            }
+
+            #[test]
+            fn memory_stays_flat() {
+                decides_on_and_on(Language::$language);
+            }
+        }
+    )+};
+}
+
+beside_rust!(javascript_example: Js, python_example: Python, go_example: Go, c_example: C);
+
+/// The picker with control state, by both of its algorithms.
+#[test]
+fn the_adaptive_policy_in_python_decides_as_in_rust() {
+    if !tools::are_there(Language::Python) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let component = built(&example(folder.path(), Language::Python, "adaptive"));
+    let sensitive = r#"{"load_scale":1,"midpoint":0.2,"smoothing":1}"#;
+    for parameters in ["{}", sensitive, r#"{"algorithm":"sigmoid","load_scale":1}"#] {
+        let report = folder.path().join("report.json");
+        let mut replay = pointsman();
+        replay.args(["replay", "--policy", "adaptive", "--parameters", parameters]);
+        replay.args(["--component", &component, "--parameters", parameters, "--json"]).arg(&report);
+        stdout(&replay.output().unwrap());
+        same_decisions(&report, Language::Python);
+    }
+    for refused in [r#"{"pressure_max":0.95}"#, r#"{"slope":0}"#, r#"{"algorithm":"pid"}"#] {
+        let said = |policy: &str| error(&run(["policy", "inspect", policy, "--parameters", refused]));
+        let sentence = said("adaptive").split_once(": ").unwrap().1.to_owned();
+        assert!(said(&component).ends_with(&sentence), "{}", said(&component));
+    }
+}
+
+#[test]
+fn stages_that_cannot_begin_a_policy_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for stages in ["score,classify", "pick,pick"] {
+        let new = ["policy", "new", "mine", "--lang", "rust", "--stages", stages];
+        let said = error(&pointsman().args(new).current_dir(folder.path()).output().unwrap());
+        assert!(said.ends_with("or classify alone; give --stages those"), "{said}");
+    }
+    assert!(!folder.path().join("mine").exists());
+}
 
 #[test]
 fn a_policy_in_typescript_decides_as_in_rust() {
@@ -185,15 +259,8 @@ fn a_policy_in_typescript_decides_as_in_rust() {
 }
 
 #[test]
-fn the_page_names_the_tools_that_are_tested() {
-    for tool in [&COMPONENTIZE_QJS, &ESBUILD, &COMPONENTIZE_PY, &GO, &ZIG] {
-        assert!(PAGE.contains(&format!("`{}`", tool.install())), "{}", tool.install());
-    }
-}
-
-#[test]
 fn a_missing_tool_is_named_with_what_to_run() {
-    for language in Language::ALL {
+    for language in Language::ALL.into_iter().filter(|language| *language != Language::Rust) {
         let folder = tempfile::tempdir().unwrap();
         let dir = example(folder.path(), language, "least-loaded-warm");
         let mut build = pointsman();
@@ -211,8 +278,8 @@ fn what_pointsman_yaml_lacks_is_named() {
     let folder = tempfile::tempdir().unwrap();
     for (text, words) in [
         ("language: cobol\nstages: [score]\n", "cobol"),
-        ("language: js\n", "stages"),
-        ("language: js\nstages: []\n", "names no stage"),
+        ("language: js\n", "names no stage"),
+        ("language: rust\nstages: [score]\n", "its `export!` names"),
         ("language: js\nstages: [score]\nmain: x.js\n", "main"),
     ] {
         fs::write(folder.path().join("pointsman.yaml"), text).unwrap();

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::root;
+use common::{root, stdout};
 use pointsman_languages::Language;
 use serde_json::json;
 
@@ -22,13 +22,43 @@ pub(crate) fn are_named(language: Language) {
         return;
     }
     let (file, faults, slips): (_, &[Fault], &[Slip]) = match language {
+        Language::Rust => ("src/lib.rs", RUST, RUST_SLIPS),
         Language::Js => ("policy.js", JAVASCRIPT, JAVASCRIPT_SLIPS),
         Language::Python => ("policy.py", PYTHON, PYTHON_SLIPS),
         Language::Go => ("policy.go", GO, GO_SLIPS),
         Language::C => ("policy.c", C, C_SLIPS),
     };
+    at_a_decision(language, faults);
+    for (from, to, words) in slips {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = changed(folder.path(), language, file, from, to);
+        let output = run([Path::new("policy"), Path::new("build"), &dir, Path::new("-o"), Path::new("/dev/null")]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{language}, `{to}`: {said}");
+        assert!(said.contains(words), "{language}, `{to}`: no `{words}` in\n{said}");
+        let last = said.lines().last().unwrap_or_default();
+        assert!(last.starts_with("error: "), "the sentence comes last: {said}");
+    }
+    if language != Language::Rust {
+        // In Rust a signal is a variant of an enum, and there is no other.
+        let folder = tempfile::tempdir().unwrap();
+        let dir = changed(folder.path(), language, file, "load.active-requests", "load.requests");
+        let output = run(["policy", "check", &built(&dir)]);
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{language}: {said}");
+        let words = "score reads the unknown signal `load.requests`; available are cache.device-overlap-blocks, ";
+        assert!(said.contains(words), "{language}: {said}");
+    }
+}
+
+/// What the policy in `faulty/` does at a decision.
+fn at_a_decision(language: Language, faults: &[Fault]) {
     let folder = tempfile::tempdir().unwrap();
     let faulty = copy(&sources(language), &folder.path().join("faulty"));
+    if language == Language::Rust {
+        // As a new policy has it: no version is looked up.
+        fs::copy(root().join("Cargo.lock"), faulty.join("Cargo.lock")).unwrap();
+    }
     let (component, table) = (built(&faulty), folder.path().join("table.yaml"));
     fs::write(&table, TABLE).unwrap();
     for (fault, words) in faults {
@@ -39,24 +69,53 @@ pub(crate) fn are_named(language: Language) {
         let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
         words.iter().for_each(|word| assert!(said.contains(word), "{language}, {fault}: no `{word}` in\n{said}"));
     }
-    for (from, to, words) in slips {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = example(folder.path(), language, "least-loaded-warm");
-        let source = fs::read_to_string(dir.join(file)).unwrap();
-        assert!(source.contains(from), "{language}: the example has no `{from}`");
-        fs::write(dir.join(file), source.replace(from, to)).unwrap();
-        let output = run([Path::new("policy"), Path::new("build"), &dir, Path::new("-o"), Path::new("/dev/null")]);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{language}, `{to}`: {said}");
-        assert!(said.contains(words), "{language}, `{to}`: no `{words}` in\n{said}");
-        let last = said.lines().last().unwrap_or_default();
-        assert!(last.starts_with("error: "), "the sentence comes last: {said}");
-    }
+}
+
+/// The scorer that a new policy begins with, with an author's slip in it.
+fn changed(folder: &Path, language: Language, file: &str, from: &str, to: &str) -> PathBuf {
+    let dir = if language == Language::Rust {
+        let new = ["policy", "new", "least-loaded-warm", "--lang", "rust"];
+        stdout(&crate::pointsman().args(new).current_dir(folder).output().unwrap());
+        folder.join("least-loaded-warm")
+    } else {
+        example(folder, language, "least-loaded-warm")
+    };
+    let source = fs::read_to_string(dir.join(file)).unwrap();
+    assert!(source.contains(from), "{language}: the example has no `{from}`");
+    fs::write(dir.join(file), source.replace(from, to)).unwrap();
+    dir
 }
 
 fn sources(language: Language) -> PathBuf {
     root().join("host/cli/tests/languages/faulty").join(language.as_str())
 }
+
+const RUST: &[Fault] = &[
+    ("exception", &["trap"]),
+    ("error", &["there is no way"]),
+    ("short", &["bad-answer", "not finite"]),
+    ("unknown", &["load.requests"]),
+    ("unread", &["signal `load.decode-blocks` is not among what this stage reads"]),
+    ("loop", &["out-of-fuel"]),
+    ("memory", &["its limit memory_bytes is"]),
+    ("print", &["seen 2", "chose worker 1"]),
+    (
+        "other",
+        &[
+            "fault: expected `exception`, `error`, `short`, `unknown`, `unread`, `loop`, `memory` or `print`, found `other`",
+        ],
+    ),
+];
+const RUST_SLIPS: &[Slip] = &[
+    ("impl Scorer for", "impl Picker for", "not all trait items implemented"),
+    (
+        "pointsman_sdk::export!",
+        "// ",
+        "does not export pointsman:policy/policy: end the crate with the SDK's export macro",
+    ),
+    ("*cost = requests", "*cost = \"two\"; let _ = requests", "mismatched types"),
+    ("Signal::LoadActiveRequests", "Signal::LoadRequests", "no variant"),
+];
 
 const JAVASCRIPT: &[Fault] = &[
     ("exception", &["policy-error", "score: TypeError: ", "policy.js:4"]),
@@ -65,7 +124,7 @@ const JAVASCRIPT: &[Fault] = &[
     ("scalar", &["score answered 1; answer an array of numbers, one a row"]),
     ("unread", &["score does not read `load.decode-blocks`; name it under its signals"]),
     ("loop", &["out-of-fuel"]),
-    ("memory", &["emory"]),
+    ("memory", &["memory"]),
     ("print", &["seen [2]", "chose worker 1"]),
     ("other", &["fault: expected `exception`, `short`, `type`, `scalar`, `unread`, `loop`, `memory` or `print`"]),
 ];
@@ -83,7 +142,7 @@ const PYTHON: &[Fault] = &[
     ("scalar", &["score answered 1; answer a list of one value a row"]),
     ("unread", &["score does not read `load.decode-blocks`; name it under its signals"]),
     ("loop", &["out-of-fuel"]),
-    ("memory", &["emory"]),
+    ("memory", &["memory"]),
     ("print", &["seen 2", "chose worker 1"]),
     ("other", &["fault: expected `exception`, `short`, `type`, `scalar`, `unread`, `loop`, `memory` or `print`"]),
 ];
@@ -99,22 +158,26 @@ const GO: &[Fault] = &[
     ("unknown", &["load.requests"]),
     ("unread", &["Score does not read `load.decode-blocks`; name it under its Signals"]),
     ("loop", &["out-of-fuel"]),
-    ("memory", &["emory"]),
+    ("memory", &["memory"]),
     ("print", &["seen 2", "chose worker 1"]),
     ("other", &["fault: expected `exception`, `error`, `unknown`, `unread`, `loop`, `memory` or `print`"]),
 ];
-const GO_SLIPS: &[Slip] =
-    &[(") Score(", ") Scores(", "missing method Score"), ("return nil", "return", "not enough return values")];
+const GO_SLIPS: &[Slip] = &[
+    (") Score(", ") Scores(", "missing method Score"),
+    ("return nil", "return", "not enough return values"),
+    ("costs[row] = requests[row]", "costs[row] = \"two\"", "as float64 value in assignment"),
+];
 
 const C: &[Fault] = &[
     ("exception", &["trap"]),
     ("error", &["there is no way"]),
     ("loop", &["out-of-fuel"]),
-    ("memory", &["emory"]),
+    ("memory", &["memory"]),
     ("print", &["seen 2", "chose worker 1"]),
     ("other", &["fault: expected `exception`, `error`, `loop`, `memory` or `print`, found `other`"]),
 ];
 const C_SLIPS: &[Slip] = &[
     ("*pointsman_score(", "*pointsman_scores(", "undefined symbol: pointsman_score"),
     ("return NULL;", "return NULL", "expected ';'"),
+    ("costs[row] = requests[row]", "costs[row] = \"two\"", "incompatible type"),
 ];
