@@ -1,6 +1,7 @@
 // A policy as the exports of its component. `pointsman policy build` writes the module that calls this.
 
-import host from "pointsman:policy/log@0.1.0";
+// QuickJS and SpiderMonkey both know it by this form.
+import * as host from "pointsman:policy/log@0.1.0";
 
 import { PolicyError } from "./index.js";
 import { read, schema } from "./parameters.js";
@@ -122,7 +123,7 @@ class Request {
   }
 
   text(name) {
-    return this.texts[this.place("texts", this.textPlaces, name)];
+    return this.texts[this.place("texts", this.textPlaces, name)] ?? null;
   }
 
   place(list, places, name) {
@@ -149,7 +150,7 @@ class Candidates extends Request {
   }
 
   of(rows, numbers, workers, texts) {
-    return Object.assign(this, { rows, numbers, workers, texts });
+    return Object.assign(this, { rows, numbers, workers: workers ?? null, texts });
   }
 
   signal(name) {

@@ -49,7 +49,12 @@ pub(crate) fn load_any(sandbox: &Sandbox, artifact: &Artifact) -> Result<(Arc<Co
     load(Profile::Compact).or_else(|_| load(Profile::Engine))
 }
 
+/// Where a policy is tried out, only fuel bounds a call: a machine that is busy with much else ends none. What runs into this
+/// fails.
+pub(crate) const BACKSTOP_US: u64 = 10_000_000;
+
 /// An instance with what the policy needs to load: WASI, and the smallest profile that it fits into.
 pub(crate) fn fitting(instance: InstanceSpec, policy: &CompiledPolicy, profile: Profile) -> InstanceSpec {
-    instance.wasi(policy.imports_wasi()).limits(LimitsPatch { profile: Some(profile), ..LimitsPatch::default() })
+    let values = vec![("deadline_us", BACKSTOP_US)];
+    instance.wasi(policy.imports_wasi()).limits(LimitsPatch { profile: Some(profile), values })
 }

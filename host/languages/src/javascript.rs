@@ -1,9 +1,10 @@
-//! JavaScript and TypeScript, with QuickJS.
+//! JavaScript and TypeScript, with QuickJS or SpiderMonkey.
 
 use std::fmt::Write;
+use std::path::Path;
 
-use crate::project::{Project, Stage};
-use crate::tools::{COMPONENTIZE_QJS, ESBUILD};
+use crate::project::{Engine, Project, Stage};
+use crate::tools::{COMPONENTIZE_JS, COMPONENTIZE_QJS, ESBUILD};
 use crate::{LanguageError, sdk, world};
 
 const PACKAGE_JSON: &str = "{\n  \"name\": \"NAME\",\n  \"private\": true,\n  \"type\": \"module\"\n}\n";
@@ -11,27 +12,50 @@ const PACKAGE_JSON: &str = "{\n  \"name\": \"NAME\",\n  \"private\": true,\n  \"
 /// Makes the component of `policy.ts` or `policy.js`.
 pub(crate) fn build(project: &Project) -> Result<Vec<u8>, LanguageError> {
     lay(project)?;
-    let (dir, own) = (&project.dir, project.own());
-    let is_typescript = dir.join("policy.ts").is_file();
-    if !is_typescript && !dir.join("policy.js").is_file() {
-        return Err(LanguageError::NoSource { dir: dir.clone(), file: "policy.js or policy.ts" });
+    let is = |file: &&str| project.dir.join(file).is_file();
+    let none = || LanguageError::NoSource { dir: project.dir.clone(), file: "policy.js or policy.ts" };
+    let source = ["policy.ts", "policy.js"].into_iter().find(is).ok_or_else(none)?;
+    let output = project.own().join("policy.wasm");
+    match project.engine {
+        Engine::QuickJs => quickjs(project, source, &output)?,
+        Engine::SpiderMonkey => spidermonkey(project, source, &output)?,
     }
+    sdk::read(&output)
+}
+
+fn quickjs(project: &Project, source: &str, output: &Path) -> Result<(), LanguageError> {
+    let (dir, own) = (&project.dir, project.own());
     // What is missing is told before anything is done.
     let mut componentize = COMPONENTIZE_QJS.command(dir)?;
-    if is_typescript {
-        let mut bundle = ESBUILD.command(dir)?;
-        bundle.args(["policy.ts", "--bundle", "--format=esm", "--platform=neutral", "--external:pointsman"]);
-        bundle.args(["--log-level=warning", "--outfile=.pointsman/policy.js"]);
-        ESBUILD.run(&mut bundle, dir)?;
-    }
-    let source = if is_typescript { "./policy.js" } else { "../policy.js" };
+    let source = if source == "policy.ts" {
+        bundle(dir, &["policy.ts", "--external:pointsman", "--outfile=.pointsman/policy.js"])?;
+        "./policy.js"
+    } else {
+        "../policy.js"
+    };
     sdk::write(&own.join("entry.js"), &entry(project, source))?;
-    let output = own.join("policy.wasm");
     // Without `--sync` it needs the component model's async functions, which no guest may use.
     componentize.args(["--sync", "--world", world::NAME, "--module-root", "."]);
     componentize.arg("--wit").arg(world::lay(project)?).arg("--js").arg(own.join("entry.js"));
-    COMPONENTIZE_QJS.run(componentize.arg("--output").arg(&output), dir)?;
-    sdk::read(&output)
+    COMPONENTIZE_QJS.run(componentize.arg("--output").arg(output), dir)
+}
+
+fn spidermonkey(project: &Project, source: &str, output: &Path) -> Result<(), LanguageError> {
+    let dir = &project.dir;
+    let mut componentize = COMPONENTIZE_JS.command(dir)?;
+    sdk::write(&project.own().join("entry.js"), &entry(project, &format!("../{source}")))?;
+    // It takes one file.
+    bundle(dir, &[".pointsman/entry.js", "--external:pointsman:policy/*", "--outfile=.pointsman/policy.js"])?;
+    componentize.args([".pointsman/policy.js", "--world-name", world::NAME, "--wit"]).arg(world::lay(project)?);
+    // Nothing of these is granted, and without them it imports no more than the log.
+    componentize.args(["--disable", "stdio", "random", "clocks", "http", "fetch-event", "--out"]).arg(output);
+    COMPONENTIZE_JS.run(&mut componentize, dir)
+}
+
+fn bundle(dir: &Path, arguments: &[&str]) -> Result<(), LanguageError> {
+    let mut bundle = ESBUILD.command(dir)?;
+    bundle.args(["--bundle", "--format=esm", "--platform=neutral", "--log-level=warning"]).args(arguments);
+    ESBUILD.run(&mut bundle, dir)
 }
 
 /// Lays the SDK where packages are.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use crate::project::{Language, MANIFEST, Project, Stage};
+use crate::project::{Engine, Language, MANIFEST, Project, Stage};
 use crate::{LanguageError, go, javascript, rust, sdk};
 
 /// What a policy in one language begins from, and the names in it that the policy's own replaces.
@@ -60,7 +60,7 @@ pub fn new(parent: &Path, name: &str, language: Language, stages: &[Stage]) -> R
         Language::C => ("policy.c", sources!("c", "policy.c")),
     };
     let (source, cases) = begun(&sources, name, &stages)?;
-    let project = Project { dir: dir.clone(), language, stages };
+    let project = Project { dir: dir.clone(), language, stages, engine: Engine::default() };
     sdk::write(&dir.join(file), &source)?;
     sdk::write(&dir.join("cases.yaml"), &cases)?;
     sdk::write(&dir.join(MANIFEST), &project.manifest())?;

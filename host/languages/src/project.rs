@@ -116,10 +116,22 @@ impl FromStr for Stage {
     }
 }
 
+/// What runs a policy in JavaScript within its component.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Engine {
+    /// Small, and quick to load.
+    #[default]
+    QuickJs,
+    /// Ten times as large, and lists are typed arrays.
+    SpiderMonkey,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Manifest {
     language: Language,
+    engine: Option<Engine>,
     #[serde(default)]
     stages: Vec<Stage>,
 }
@@ -130,6 +142,7 @@ pub struct Project {
     pub(crate) dir: PathBuf,
     pub(crate) language: Language,
     pub(crate) stages: Vec<Stage>,
+    pub(crate) engine: Engine,
 }
 
 impl Project {
@@ -154,8 +167,12 @@ impl Project {
             (Language::Rust, true) | (_, false) => {}
             (_, true) => return Err(wrong("it names no stage".to_owned())),
         }
+        if manifest.language != Language::Js && manifest.engine.is_some() {
+            return Err(wrong("an engine is chosen for JavaScript alone".to_owned()));
+        }
         let dir = dir.canonicalize().map_err(|source| LanguageError::Read { path: dir.to_owned(), source })?;
-        Ok(Some(Self { dir, language: manifest.language, stages: manifest.stages }))
+        let engine = manifest.engine.unwrap_or_default();
+        Ok(Some(Self { dir, language: manifest.language, stages: manifest.stages, engine }))
     }
 
     /// The language that the policy is written in.

@@ -32,9 +32,20 @@ pub static COMPONENTIZE_QJS: Tool = Tool {
     programs: &["componentize-qjs"],
     package: Package::Npm("componentize-qjs@0.4.5"),
 };
-/// Makes JavaScript of TypeScript.
-pub static ESBUILD: Tool =
-    Tool { name: "esbuild", language: "TypeScript", programs: &["esbuild"], package: Package::Npm("esbuild@0.28.2") };
+/// Makes components of JavaScript, with SpiderMonkey within.
+pub static COMPONENTIZE_JS: Tool = Tool {
+    name: "componentize-js",
+    language: "JavaScript with SpiderMonkey",
+    programs: &["componentize-js"],
+    package: Package::Npm("@bytecodealliance/componentize-js@0.23.0"),
+};
+/// Makes JavaScript of TypeScript, and one file of several.
+pub static ESBUILD: Tool = Tool {
+    name: "esbuild",
+    language: "TypeScript, or with SpiderMonkey",
+    programs: &["esbuild"],
+    package: Package::Npm("esbuild@0.28.2"),
+};
 /// Makes components of Python, with CPython within.
 pub static COMPONENTIZE_PY: Tool = Tool {
     name: "componentize-py",

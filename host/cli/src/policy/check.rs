@@ -121,7 +121,7 @@ fn alike(policy: &Arc<CompiledPolicy>, profile: Profile, given: &Map<String, Val
             return Err(format!("call {call} came out as {} in one guest and as {} in another", first.0, second.0));
         }
         fuel += first.1;
-        if call == calls / 10 {
+        if call == calls / 2 {
             early = one.memory_bytes();
         }
     }
@@ -129,7 +129,7 @@ fn alike(policy: &Arc<CompiledPolicy>, profile: Profile, given: &Map<String, Val
     let more = output::grouped(one.memory_bytes() - early);
     let memory = output::grouped(one.memory_bytes());
     say("alike", &format!("{calls} calls, {fuel} fuel each"))
-        .and_then(|()| say("memory", &format!("{memory} bytes, {more} more than after {} calls", calls / 10)))
+        .and_then(|()| say("memory", &format!("{memory} bytes, {more} more than after {} calls", calls / 2)))
         .map_err(|error| error.to_string())
 }
 

@@ -6,6 +6,8 @@ use pointsman_contract::{Fact, Partition, Reads, RouterConfig, Signal, Text, Ver
 use pointsman_routing::{GivenTable, WorkerKey};
 use pointsman_sandbox::{Account, Args, CompiledPolicy, GuestSetup, GuestSlot, Limits, Profile, Quotas, StartError};
 
+use crate::source::BACKSTOP_US;
+
 /// One guest.
 pub(super) struct Trial {
     pub(super) guest: GuestSlot,
@@ -35,7 +37,8 @@ impl Trial {
         parameters: String,
     ) -> Result<Self, StartError> {
         let instance = policy.manifest().name.clone();
-        let limits = Limits::of(profile);
+        let (deadline_us, tick_deadline_us) = (BACKSTOP_US, BACKSTOP_US);
+        let limits = Limits { deadline_us, tick_deadline_us, ..Limits::of(profile) };
         let policy = Arc::clone(policy);
         let account = Account::new(Quotas::UNLIMITED);
         let counted = Some(Arc::clone(&account));

@@ -14,9 +14,6 @@ use crate::error::CliError;
 use crate::register::Registration;
 use crate::{parameters, source};
 
-/// In a replay only fuel bounds a decision; a decision that runs into this fails the run.
-const BACKSTOP_US: u64 = 10_000_000;
-
 /// A router that has decided nothing yet.
 pub(super) struct Prepared {
     /// The policy's name in the report.
@@ -43,7 +40,7 @@ impl Setup<'_> {
         let determinism = self.determinism.unwrap_or_default();
         let sandbox = Sandbox::new(self.compile.config(SandboxConfig { determinism, ..SandboxConfig::default() }))?;
         let router = |builder: RouterBuilder| {
-            let router = builder.seed(self.seed).stages(self.mode).deadline_us(BACKSTOP_US).build()?;
+            let router = builder.seed(self.seed).stages(self.mode).deadline_us(source::BACKSTOP_US).build()?;
             for role in self.roles {
                 let partition = router.partition(&PartitionKey::of_role(*role), BLOCK_SIZE)?;
                 router.check_admission(&partition)?;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{root, stdout};
+use common::root;
 use pointsman_languages::Language;
 use serde_json::json;
 
@@ -73,13 +73,7 @@ fn at_a_decision(language: Language, faults: &[Fault]) {
 
 /// The scorer that a new policy begins with, with an author's slip in it.
 fn changed(folder: &Path, language: Language, file: &str, from: &str, to: &str) -> PathBuf {
-    let dir = if language == Language::Rust {
-        let new = ["policy", "new", "least-loaded-warm", "--lang", "rust"];
-        stdout(&crate::pointsman().args(new).current_dir(folder).output().unwrap());
-        folder.join("least-loaded-warm")
-    } else {
-        example(folder, language, "least-loaded-warm")
-    };
+    let dir = example(folder, language, "least-loaded-warm");
     let source = fs::read_to_string(dir.join(file)).unwrap();
     assert!(source.contains(from), "{language}: the example has no `{from}`");
     fs::write(dir.join(file), source.replace(from, to)).unwrap();
@@ -165,7 +159,7 @@ const GO: &[Fault] = &[
 const GO_SLIPS: &[Slip] = &[
     (") Score(", ") Scores(", "missing method Score"),
     ("return nil", "return", "not enough return values"),
-    ("costs[row] = requests[row]", "costs[row] = \"two\"", "as float64 value in assignment"),
+    ("requests[row] - p.cacheWeight*cached[row]/blocks", "\"two\"", "as float64 value in assignment"),
 ];
 
 const C: &[Fault] = &[
@@ -179,5 +173,5 @@ const C: &[Fault] = &[
 const C_SLIPS: &[Slip] = &[
     ("*pointsman_score(", "*pointsman_scores(", "undefined symbol: pointsman_score"),
     ("return NULL;", "return NULL", "expected ';'"),
-    ("costs[row] = requests[row]", "costs[row] = \"two\"", "incompatible type"),
+    ("requests[row] - cache_weight * cached[row] / blocks", "\"two\"", "incompatible type"),
 ];

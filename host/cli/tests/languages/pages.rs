@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use pointsman_languages::{COMPONENTIZE_PY, COMPONENTIZE_QJS, ESBUILD, GO, Language, ZIG};
+use pointsman_languages::{COMPONENTIZE_JS, COMPONENTIZE_PY, COMPONENTIZE_QJS, ESBUILD, GO, Language, ZIG};
 
 use crate::{common, conversation, tools};
 
@@ -22,7 +22,7 @@ fn page(language: Language) -> (&'static str, Vec<String>) {
             (include_str!("../../../../docs/languages/rust.md"), vec![target])
         }
         Language::Js => {
-            let tools = [&COMPONENTIZE_QJS, &ESBUILD].map(|tool| tool.install());
+            let tools = [&COMPONENTIZE_QJS, &ESBUILD, &COMPONENTIZE_JS].map(|tool| tool.install());
             (include_str!("../../../../docs/languages/javascript.md"), tools.to_vec())
         }
         Language::Python => (include_str!("../../../../docs/languages/python.md"), vec![COMPONENTIZE_PY.install()]),

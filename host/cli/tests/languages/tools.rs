@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
-use pointsman_languages::{COMPONENTIZE_PY, COMPONENTIZE_QJS, ESBUILD, GO, Language, ZIG};
+use pointsman_languages::{COMPONENTIZE_JS, COMPONENTIZE_PY, COMPONENTIZE_QJS, ESBUILD, GO, Language, ZIG};
 
 /// The folder: `POINTSMAN_TOOLS`, else one beside the build's own.
 pub(crate) fn folder() -> PathBuf {
@@ -37,6 +37,12 @@ pub(crate) fn are_there(language: Language) -> bool {
         eprintln!("not covered, because its tools cannot be installed: {language}");
     }
     installed
+}
+
+/// Installs what makes components with SpiderMonkey, where it is not there.
+pub(crate) fn spidermonkey() {
+    let there = folder().join("node_modules/.bin/componentize-js").exists();
+    assert!(there || npm(&[COMPONENTIZE_JS.package()]), "componentize-js cannot be installed");
 }
 
 fn npm(packages: &[&str]) -> bool {

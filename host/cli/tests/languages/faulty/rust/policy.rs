@@ -54,7 +54,7 @@ impl Scorer for Faulty {
             Fault::Memory => {
                 let mut all = Vec::new();
                 loop {
-                    all.push(std::hint::black_box(vec![1_u8; 1 << 20]));
+                    all.push(std::hint::black_box(Vec::<u8>::with_capacity(1 << 20)));
                 }
             }
             Fault::Unknown | Fault::Print => pointsman_sdk::log::info(&format!("seen {}", workers.len())),
