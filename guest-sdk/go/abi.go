@@ -76,10 +76,17 @@ type list struct {
 var kept []any
 
 func listOf[T any](values []T) list {
+	if len(values) > 0 {
+		kept = append(kept, values)
+	}
+	return listIn(values)
+}
+
+// listIn is a list in memory that lives anyway.
+func listIn[T any](values []T) list {
 	if len(values) == 0 {
 		return list{8, 0}
 	}
-	kept = append(kept, values)
 	return list{address(&values[0]), uint32(len(values))}
 }
 

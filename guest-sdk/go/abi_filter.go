@@ -24,5 +24,5 @@ func filter(rows uint32, n pointer, nl uint32, hasWorkers uint32, w pointer, wl 
 		keep[row] = true
 	}
 	err := guarded("Filter", func() error { return guest.(Filterer).Filter(&toFilter, keep) })
-	return answered(listOf(keep), err)
+	return answered(listIn(keep), err)
 }

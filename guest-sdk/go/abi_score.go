@@ -21,5 +21,5 @@ func score(rows uint32, n pointer, nl uint32, hasWorkers uint32, w pointer, wl u
 	toScore.given(rows, list{n, nl}, list{w, wl}, list{t, tl})
 	costs = zeroed(costs, rows)
 	err := guarded("Score", func() error { return guest.(Scorer).Score(&toScore, costs) })
-	return answered(listOf(costs), err)
+	return answered(listIn(costs), err)
 }

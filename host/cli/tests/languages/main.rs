@@ -94,15 +94,17 @@ fn decides_as_in_rust(language: Language) {
     same_decisions(&report, language);
 
     let classifier = built(&example(folder.path(), language, "max-in-flight"));
-    decides_on_and_on(&scorer, "{}");
-    decides_on_and_on(&classifier, r#"{"max_requests":4}"#);
+    // Go's collector runs first when the heap has 4 MB.
+    let calls = if language == Language::Go { 400_000 } else { 40_000 };
+    decides_on_and_on(&scorer, "{}", calls);
+    decides_on_and_on(&classifier, r#"{"max_requests":4}"#, calls);
     for component in [&scorer, &classifier] {
         let said = stdout(&run(["policy", "test", component, "--conformance"]));
         assert!(said.trim_end().ends_with("passed, 0 failed"), "{language}: {said}");
     }
     match language {
-        Language::Rust => assert_eq!(imports(&scorer), Vec::<String>::new()),
-        Language::Go | Language::C => assert_eq!(imports(&scorer), [LOG], "{language}"),
+        Language::Rust | Language::C => assert_eq!(imports(&scorer), Vec::<String>::new(), "{language}"),
+        Language::Go => assert_eq!(imports(&scorer), [LOG]),
         Language::Js | Language::Python => assert!(imports(&scorer).contains(&LOG.to_owned()), "{language}"),
     }
     let described = |name: &str| json(&run(["policy", "inspect", "--json", name]));
@@ -135,12 +137,13 @@ fn imports(component: &str) -> Vec<String> {
         .collect()
 }
 
-/// 40,000 decisions or classifications, by two guests: no fault, the same answers with the same fuel, and no more memory than
-/// after 20,000.
-fn decides_on_and_on(component: &str, parameters: &str) {
-    let said = stdout(&run(["policy", "check", component, "--calls", "40000", "--parameters", parameters]));
-    assert!(said.contains("alike       40000 calls, "), "{said}");
-    assert!(said.contains(" bytes, 0 more than after 20000 calls"), "{said}");
+/// So many decisions or classifications, by two guests: no fault, the same answers with the same fuel, and no more memory than
+/// after half of them.
+fn decides_on_and_on(component: &str, parameters: &str, calls: u32) {
+    let count = calls.to_string();
+    let said = stdout(&run(["policy", "check", component, "--calls", &count, "--parameters", parameters]));
+    assert!(said.contains(&format!("alike       {calls} calls, ")), "{said}");
+    assert!(said.contains(&format!(" bytes, 0 more than after {} calls", calls / 2)), "{said}");
 }
 
 /// A new policy of one stage passes its cases. The page has one of all.
