@@ -23,4 +23,4 @@ mod world;
 pub use error::LanguageError;
 pub use new::new;
 pub use project::{Language, Project, Stage};
-pub use tools::{COMPONENTIZE_JS, COMPONENTIZE_PY, COMPONENTIZE_QJS, ESBUILD, GO, ZIG};
+pub use tools::{COMPONENTIZE_JS, COMPONENTIZE_PY, COMPONENTIZE_QJS, ESBUILD, GO, Tool, ZIG};

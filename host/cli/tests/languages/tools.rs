@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
-use pointsman_languages::{COMPONENTIZE_JS, COMPONENTIZE_PY, COMPONENTIZE_QJS, ESBUILD, GO, Language, ZIG};
+use pointsman_languages::{COMPONENTIZE_JS, COMPONENTIZE_PY, COMPONENTIZE_QJS, ESBUILD, GO, Language, Tool, ZIG};
 
 /// The folder: `POINTSMAN_TOOLS`, else one beside the build's own.
 pub(crate) fn folder() -> PathBuf {
@@ -16,20 +16,13 @@ pub(crate) fn folder() -> PathBuf {
 /// Whether the tools of a language are there, installed where they were not. Where they cannot be, the language is named
 /// as not covered; under `CI=true` that fails.
 pub(crate) fn are_there(language: Language) -> bool {
-    static INSTALLING: Mutex<()> = Mutex::new(());
-    let _one_at_a_time = INSTALLING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let installed = match language {
         // What builds this test.
         Language::Rust => true,
-        Language::Js => {
-            ["node_modules/.bin/componentize-qjs", "node_modules/.bin/esbuild"]
-                .iter()
-                .all(|program| folder().join(program).exists())
-                || npm(&[COMPONENTIZE_QJS.package(), ESBUILD.package()])
-        }
-        Language::Python => folder().join("bin/componentize-py").exists() || pip(COMPONENTIZE_PY.package()),
-        Language::Go => folder().join("bin/go").exists() || pip(GO.package()),
-        Language::C => folder().join("bin/python-zig").exists() || pip(ZIG.package()),
+        Language::Js => has(&[&COMPONENTIZE_QJS, &ESBUILD], npm),
+        Language::Python => has(&[&COMPONENTIZE_PY], pip),
+        Language::Go => has(&[&GO], pip),
+        Language::C => has(&[&ZIG], pip),
     };
     let ci = env::var("CI").is_ok_and(|ci| ci == "true");
     assert!(installed || !ci, "the tools of {language} cannot be installed, and CI covers every language");
@@ -41,13 +34,27 @@ pub(crate) fn are_there(language: Language) -> bool {
 
 /// Installs what makes components with SpiderMonkey, where it is not there.
 pub(crate) fn spidermonkey() {
-    let there = folder().join("node_modules/.bin/componentize-js").exists();
-    assert!(there || npm(&[COMPONENTIZE_JS.package()]), "componentize-js cannot be installed");
+    assert!(has(&[&COMPONENTIZE_JS], npm), "componentize-js cannot be installed");
 }
 
-fn npm(packages: &[&str]) -> bool {
+/// Whether each of these tools is there, in the version that is pinned; a file of its package's name says so.
+fn has(tools: &[&Tool], install: fn(&str) -> bool) -> bool {
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = INSTALLING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    tools.iter().all(|tool| {
+        let mark = folder().join("installed").join(tool.package().replace('/', "-"));
+        let there = mark.exists() || install(tool.package());
+        if there {
+            std::fs::create_dir_all(mark.parent().unwrap()).unwrap();
+            std::fs::write(mark, "").unwrap();
+        }
+        there
+    })
+}
+
+fn npm(package: &str) -> bool {
     std::fs::create_dir_all(folder()).unwrap();
-    runs(Command::new("npm").args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(folder()).args(packages))
+    runs(Command::new("npm").args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(folder()).arg(package))
 }
 
 fn pip(package: &str) -> bool {
