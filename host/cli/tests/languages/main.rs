@@ -220,14 +220,20 @@ fn the_adaptive_policy_in_python_decides_as_in_rust() {
 }
 
 #[test]
-fn stages_that_cannot_begin_a_policy_are_named() {
+fn what_cannot_begin_a_policy_is_named() {
     let folder = tempfile::tempdir().unwrap();
+    let new = |name: &str, stages: &str| {
+        let new = ["policy", "new", name, "--lang", "c", "--stages", stages];
+        pointsman().args(new).current_dir(folder.path()).output().unwrap()
+    };
     for stages in ["score,classify", "pick,pick"] {
-        let new = ["policy", "new", "mine", "--lang", "rust", "--stages", stages];
-        let said = error(&pointsman().args(new).current_dir(folder.path()).output().unwrap());
+        let said = error(&new("mine", stages));
         assert!(said.ends_with("or classify alone; give --stages those"), "{said}");
     }
+    assert!(error(&new("Mine", "score")).starts_with("`Mine` is no name for a policy; "));
     assert!(!folder.path().join("mine").exists());
+    stdout(&new("mine", "score"));
+    assert!(error(&new("mine", "score")).contains("mine is there already"));
 }
 
 #[test]
