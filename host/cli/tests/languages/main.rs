@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
 
 #[path = "../common/mod.rs"]
-#[allow(dead_code, reason = "shared with the other tests")]
 mod common;
 mod mistakes;
 mod pages;
