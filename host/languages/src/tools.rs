@@ -37,7 +37,8 @@ pub static COMPONENTIZE_JS: Tool = Tool {
     name: "componentize-js",
     language: "JavaScript with SpiderMonkey",
     programs: &["componentize-js"],
-    package: Package::Npm("@bytecodealliance/componentize-js@0.23.0"),
+    // It imports the second package, and names it nowhere.
+    package: Package::Npm("@bytecodealliance/componentize-js@0.23.0 @bytecodealliance/preview2-shim@0.25.0"),
 };
 /// Makes JavaScript of TypeScript, and one file of several.
 pub static ESBUILD: Tool = Tool {
@@ -60,7 +61,7 @@ pub static ZIG: Tool =
     Tool { name: "zig", language: "C", programs: &["python-zig", "zig"], package: Package::PyPi("ziglang==0.17.1") };
 
 impl Tool {
-    /// The package and its version, as its registry's client takes it.
+    /// The package and its version, as its registry's client takes it; more than one where a space is between.
     #[must_use]
     pub fn package(&self) -> &'static str {
         match self.package {

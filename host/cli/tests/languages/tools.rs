@@ -42,7 +42,7 @@ fn has(tools: &[&Tool], install: fn(&str) -> bool) -> bool {
     static INSTALLING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = INSTALLING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     tools.iter().all(|tool| {
-        let mark = folder().join("installed").join(tool.package().replace('/', "-"));
+        let mark = folder().join("installed").join(tool.package().replace(['/', ' '], "-"));
         let there = mark.exists() || install(tool.package());
         if there {
             std::fs::create_dir_all(mark.parent().unwrap()).unwrap();
@@ -54,7 +54,12 @@ fn has(tools: &[&Tool], install: fn(&str) -> bool) -> bool {
 
 fn npm(package: &str) -> bool {
     std::fs::create_dir_all(folder()).unwrap();
-    runs(Command::new("npm").args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(folder()).arg(package))
+    runs(
+        Command::new("npm")
+            .args(["install", "--no-audit", "--no-fund", "--prefix"])
+            .arg(folder())
+            .args(package.split(' ')),
+    )
 }
 
 fn pip(package: &str) -> bool {
