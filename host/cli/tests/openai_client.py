@@ -1,6 +1,9 @@
-"""Talks to a running server with OpenAI's own client: `openai_client.py BASE_URL PART`."""
+"""Talks to a running server with OpenAI's own client: `openai_client.py BASE_URL PART [FILE NEXT]`."""
 
+import os
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import openai
 
@@ -8,8 +11,13 @@ client = openai.OpenAI(base_url=sys.argv[1], api_key="none", max_retries=0)
 EXPLAIN = {"x-pointsman-explain": "true"}
 
 
+def decision(headers):
+    """What the header of explanation says, by field."""
+    return dict(part.split("=", 1) for part in headers["x-pointsman-decision"].split("; "))
+
+
 def worker_of(headers):
-    return headers["x-pointsman-decision"].split(";")[0].removeprefix("worker=")
+    return decision(headers)["worker"]
 
 
 def ask(text, headers=None, **more):
@@ -85,4 +93,49 @@ def load():
         stream.close()
 
 
-{"answers": answers, "prefix": prefix, "walk": walk, "load": load}[sys.argv[2]]()
+def explained(text, **more):
+    """A short chat: what decided it, and the raw answer."""
+    raw = client.chat.completions.with_raw_response.create(
+        model="mock", messages=[{"role": "user", "content": text}], extra_headers=EXPLAIN, max_tokens=2, **more
+    )
+    return decision(raw.headers), raw
+
+
+def swap():
+    """Another file takes the policy's place while a stream runs."""
+    file, following = sys.argv[3:]
+    raw = client.chat.completions.with_raw_response.create(
+        model="mock",
+        messages=[{"role": "user", "content": "a long one"}],
+        extra_headers=EXPLAIN,
+        max_tokens=3_000,
+        stream=True,
+    )
+    before, stream = decision(raw.headers)["digest"], iter(raw.parse())
+    next(stream)
+    os.replace(following, file)
+    deadline = time.monotonic() + 30
+    while explained("again")[0]["digest"] == before:
+        assert time.monotonic() < deadline, "the new file never decides"
+    chunks = list(stream)
+    assert chunks[-1].choices[0].finish_reason == "length", "the stream goes on to its end"
+
+
+def trap():
+    """A policy that traps now and then fails no request, whole or as a stream."""
+
+    def one(number):
+        told, raw = explained(f"request {number}", stream=number % 2 == 0)
+        parsed = raw.parse()
+        if number % 2 == 0:
+            assert list(parsed)[-1].choices[0].finish_reason
+        else:
+            assert parsed.choices[0].message.content
+        return told["fallback"] == "true"
+
+    with ThreadPoolExecutor(8) as pool:
+        fallbacks = sum(pool.map(one, range(200)))
+    assert 0 < fallbacks < 200, fallbacks
+
+
+{"answers": answers, "prefix": prefix, "walk": walk, "load": load, "swap": swap, "trap": trap}[sys.argv[2]]()

@@ -163,10 +163,16 @@ fn openais_own_client_is_served() {
                     worker_selection:\n  aggregated: d\n  instances:\n    - {name: d, type: dynamo-default-cost-fn}\n    \
                     - {name: s, type: soft-pin-repin, parameters: {max_active_requests: 0}}\n";
     let script = root().join("host/cli/tests/openai_client.py");
+    let (file, next) = (folder.path().join("mine.wasm"), folder.path().join("next.wasm"));
     let both = |policies: &str, part: &str| {
         let server = server(folder.path(), &[&engines[0], &engines[1]], policies);
         let url = format!("http://{}/v1", server.address());
-        let output = Command::new(&python).arg(&script).arg(&url).arg(part).output().unwrap();
+        let mut command = Command::new(&python);
+        command.arg(&script).arg(&url).arg(part);
+        if part == "swap" {
+            command.args([&file, &next]);
+        }
+        let output = command.output().unwrap();
         let text = [output.stdout, output.stderr].concat();
         assert!(output.status.success(), "{part}: {}", String::from_utf8_lossy(&text));
     };
@@ -175,8 +181,15 @@ fn openais_own_client_is_served() {
     both(&policies.replace("aggregated: d\n", "aggregated: s\n"), "walk");
     both("worker_selection: {aggregated: l, instances: [{name: l, type: least-loaded}]}\n", "load");
     // A user's own file does the same.
-    fs::copy(build("least-busy"), folder.path().join("mine.wasm")).unwrap();
+    fs::copy(build("least-busy"), &file).unwrap();
     let own = "components: [{type: mine, path: mine.wasm}]\nworker_selection: {aggregated: m, instances: \
                [{name: m, type: mine, parameters: {min_device_overlap_blocks: 0}}]}\n";
     both(own, "load");
+    fs::write(&file, built_in("random")).unwrap();
+    fs::write(&next, built_in("least-loaded")).unwrap();
+    both(&own.replace(", parameters: {min_device_overlap_blocks: 0}", ""), "swap");
+    fs::copy(build("misbehaving"), &file).unwrap();
+    let traps = "components: [{type: mine, path: mine.wasm}]\nworker_selection: {aggregated: m, instances: \
+                 [{name: m, type: mine, parameters: {mode: trap}, on_fault: {filter: fallback}}]}\n";
+    both(traps, "trap");
 }

@@ -185,11 +185,12 @@ fn what_is_written_in_the_background_is_whole() {
         decide(&partition, 7);
         (recorder.finish().unwrap(), output.bytes())
     };
-    let (here, there) = (written(false), written(true));
-    assert_eq!((here.0.decisions, here.0.dropped), (1_007, 0));
-    assert_eq!((here.0, there.0.bytes), (there.0, there.1.len() as u64));
-    let report = only(&there.1, Vec::new());
-    assert_eq!((report.compared, report.agreed), (1_007, 1_007));
+    for (written, bytes) in [written(false), written(true)] {
+        assert_eq!((written.decisions, written.dropped, written.full), (1_007, 0, false));
+        assert_eq!(written.bytes, bytes.len() as u64);
+        let report = only(&bytes, Vec::new());
+        assert_eq!((report.compared, report.agreed), (1_007, 1_007));
+    }
 }
 
 /// An output that takes nothing before it may.
