@@ -76,7 +76,10 @@ fn what_is_wrong_stops_the_start_with_its_cause() {
     let cases: Vec<(Value, &[&str])> = vec![
         (json!({}), &["missing field `component`"]),
         (loaded(json!({"limit": {}})), &["unknown field `limit`", "`limits`"]),
-        (json!({"component": "least-loadde"}), &["least-loadde cannot be read", "least-loaded, least-loaded-warm, max-in-flight"]),
+        (
+            json!({"component": "least-loadde"}),
+            &["least-loadde cannot be read", "least-loaded, least-loaded-warm, max-in-flight"],
+        ),
         (json!({"component": text}), &["is not WebAssembly"]),
         (loaded(json!({"parameters": {"x": 1}})), &["`least-loaded` cannot start in role aggregated", "`x`"]),
         (loaded(json!({"parameters": 1})), &["invalid type: integer `1`", "map"]),
