@@ -1,11 +1,11 @@
 //! Runs every bench and writes what it printed into docs/performance.md, between the marks that name it.
 
 use std::error::Error;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::{env, fs};
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
 
-use crate::page::{machine, replace};
+use crate::page::{cargo, machine, replace};
 
 /// One bench.
 struct Bench {
@@ -69,9 +69,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
 
 /// What a bench prints.
 fn measure(root: &Path, bench: &str, arguments: &[&str]) -> Result<String, Box<dyn Error>> {
-    let cargo = env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
-    let output =
-        Command::new(cargo).args(arguments).current_dir(root.join("dynamo")).stderr(Stdio::inherit()).output()?;
+    let output = cargo().args(arguments).current_dir(root.join("dynamo")).stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
         return Err(format!("the bench {bench} failed; its message is above").into());
     }

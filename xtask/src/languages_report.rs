@@ -2,13 +2,13 @@
 
 use std::error::Error;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::{env, fs};
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::page::{machine, replace};
+use crate::page::{cargo, machine, replace};
 
 /// Each language, and its scorer: the built-in policy, or the folder in which an SDK's example is built.
 const SCORERS: [(&str, &str); 5] = [
@@ -26,8 +26,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     let page = root.join("docs/languages.md");
     let text = fs::read_to_string(&page).map_err(|error| format!("{}: {error}", page.display()))?;
     SCORERS.iter().try_for_each(|(_, folder)| copy_example(root, folder))?;
-    let cargo = env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
-    let mut bench = Command::new(cargo);
+    let mut bench = cargo();
     bench.args(["run", "--quiet", "--", "policy", "bench", "--json"]).args(SCORERS.map(|(_, scorer)| scorer));
     // What was compiled before would show no time.
     bench.current_dir(root).env_remove("POINTSMAN_COMPILE_CACHE").stderr(Stdio::inherit());

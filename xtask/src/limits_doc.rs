@@ -2,16 +2,12 @@
 //! for wasmtime to be compiled with the features that this crate alone would ask of it.
 
 use std::error::Error;
-use std::path::PathBuf;
-use std::process::Command;
+
+use crate::page::cargo;
 
 pub(crate) fn run() -> Result<(), Box<dyn Error>> {
-    let cargo = std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
     let test = ["test", "--quiet", "--workspace", "--test", "limits_doc"];
-    let written = Command::new(cargo)
-        .args(test)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .env("POINTSMAN_WRITE_DOCS", "1")
-        .status()?;
+    let written =
+        cargo().args(test).current_dir(env!("CARGO_MANIFEST_DIR")).env("POINTSMAN_WRITE_DOCS", "1").status()?;
     if written.success() { Ok(()) } else { Err("docs/limits.md was not written; cargo's messages are above".into()) }
 }

@@ -1,8 +1,13 @@
-//! What is written into a page of the documentation: tables between marks, the day and the machine.
+//! What is written into a page of the documentation: tables between marks, the day and the machine; and who measures it.
 
 use std::error::Error;
 use std::fs;
 use std::process::Command;
+
+/// A call of the cargo that runs the chore.
+pub(crate) fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
 
 /// The page with other text between the marks of that name.
 pub(crate) fn replace(page: &str, name: &str, text: &str) -> Result<String, Box<dyn Error>> {

@@ -1,6 +1,6 @@
 //! What listens to a server's decisions: the record of them, and the log that explains them.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,16 +18,23 @@ use crate::output;
 /// A crash loses what was decided since.
 const FLUSH: Duration = Duration::from_secs(5);
 
-/// The options of recording and of the decision log.
+/// The options of recording.
 #[derive(clap::Args)]
-pub(crate) struct Observing {
+pub(crate) struct RecordOptions {
     /// Records each decision with its inputs, for `pointsman record`.
     #[arg(long, value_name = "FILE")]
-    record: Option<PathBuf>,
+    pub(crate) record: Option<PathBuf>,
     /// The largest size of that file, in bytes; recording stops there.
     #[arg(long, value_name = "N", default_value_t = 256 << 20, requires = "record",
           value_parser = clap::value_parser!(u64).range(65_536..))]
     record_bytes: u64,
+}
+
+/// The options of recording and of the decision log.
+#[derive(clap::Args)]
+pub(crate) struct Observing {
+    #[command(flatten)]
+    recording: RecordOptions,
     /// A file that explained decisions are appended to, a JSON object a line: who was eligible, at what cost, and why the
     /// others lost.
     #[arg(long, value_name = "FILE")]
@@ -44,7 +51,20 @@ fn share(text: &str) -> Result<f64, &'static str> {
 /// A record that is being written.
 pub(crate) struct Recording {
     path: PathBuf,
-    recorder: Recorder,
+    pub(crate) recorder: Recorder,
+}
+
+impl RecordOptions {
+    /// Opens the record, where one is wanted. `start` makes its recorder, of the file and the most bytes.
+    pub(crate) fn open(
+        &self,
+        start: impl FnOnce(OutputFile, u64) -> io::Result<Recorder>,
+    ) -> Result<Option<Recording>, CliError> {
+        let Some(path) = &self.record else { return Ok(None) };
+        let recorder = start(OutputFile::open(path)?, self.record_bytes);
+        let recorder = recorder.map_err(|source| CliError::Write { path: path.clone(), source })?;
+        Ok(Some(Recording { path: path.clone(), recorder }))
+    }
 }
 
 impl Observing {
@@ -54,10 +74,8 @@ impl Observing {
         if let Some(path) = &self.decision_log {
             observers.push(Arc::new(decision_log(router, path, self.decision_log_share)?));
         }
-        let mut recording = None;
-        if let Some(path) = &self.record {
-            let failed = |source| CliError::Write { path: path.clone(), source };
-            let recorder = Recorder::in_background(OutputFile::open(path)?, self.record_bytes).map_err(failed)?;
+        let recording = self.recording.open(Recorder::in_background)?;
+        if let Some(Recording { recorder, .. }) = &recording {
             let flushed = recorder.clone();
             tokio::spawn(async move {
                 let mut due = tokio::time::interval(FLUSH);
@@ -67,35 +85,30 @@ impl Observing {
                 }
             });
             observers.push(Arc::new(Records(recorder.clone())));
-            recording = Some(Recording { path: path.clone(), recorder });
         }
         Ok((Arc::new(Observers::from_iter(observers)), recording))
     }
 }
 
 impl Recording {
-    /// Ends the record.
+    /// Ends the record, and warns where it is not whole.
     pub(crate) fn finish(self) -> Result<(), CliError> {
-        finish(self.recorder, &self.path)
+        let Self { path, recorder } = self;
+        let written = recorder.finish().map_err(|source| CliError::Write { path: path.clone(), source })?;
+        let (path, decisions) = (path.display(), output::grouped(written.decisions));
+        if written.full {
+            output::warning(&format!(
+                "{path} is full: it holds the first {decisions} decisions; give a larger --record-bytes for more"
+            ))?;
+        }
+        if written.dropped > 0 {
+            let dropped = output::grouped(written.dropped);
+            output::warning(&format!(
+                "{path} lacks {dropped} decisions: it could not be written as fast as they came; give a path on a faster disk"
+            ))?;
+        }
+        Ok(())
     }
-}
-
-/// Ends a record, and warns where it is not whole.
-pub(crate) fn finish(recorder: Recorder, path: &Path) -> Result<(), CliError> {
-    let written = recorder.finish().map_err(|source| CliError::Write { path: path.to_owned(), source })?;
-    let (path, decisions) = (path.display(), output::grouped(written.decisions));
-    if written.full {
-        output::warning(&format!(
-            "{path} is full: it holds the first {decisions} decisions; give a larger --record-bytes for more"
-        ))?;
-    }
-    if written.dropped > 0 {
-        let dropped = output::grouped(written.dropped);
-        output::warning(&format!(
-            "{path} lacks {dropped} decisions: it could not be written as fast as they came; give a path on a faster disk"
-        ))?;
-    }
-    Ok(())
 }
 
 /// Records every partition.

@@ -11,15 +11,13 @@ use pointsman_routing::config::{Overrides, PolicyConfig, Roles, SessionAffinityS
 use pointsman_server::config::ServerConfig;
 use pointsman_server::policies;
 use pointsman_server::predicted::{KV_EVENTS_VARIABLE, Predicted};
-use pointsman_server::select::{PendingLimits, SelectionOptions, SelectionServer, SelectionSetup};
+use pointsman_server::select::{EXPIRY_VARIABLE, PendingLimits, SelectionOptions, SelectionServer, SelectionSetup};
 
 use crate::compile::Compile;
 use crate::error::CliError;
 use crate::logging::Logging;
 use crate::observing::{Observing, Recording};
 use crate::stop::Stop;
-
-const EXPIRY_VARIABLE: &str = "DYN_ROUTER_ACTIVE_REQUEST_EXPIRY_SECS";
 
 /// Selects workers over HTTP, with the API of Dynamo's selection service, for routers that send their requests themselves.
 ///

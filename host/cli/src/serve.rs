@@ -11,7 +11,7 @@ use pointsman_routing::config::{Overrides, PolicyConfig, SessionAffinitySettings
 use pointsman_server::config::ServerConfig;
 use pointsman_server::fleet::WorkerSpec;
 use pointsman_server::predicted::{KV_EVENTS_VARIABLE, Predicted};
-use pointsman_server::select::SelectionOptions;
+use pointsman_server::select::{EXPIRY_VARIABLE, SelectionOptions};
 use pointsman_server::signals::ModelSignals;
 use pointsman_server::{Server, Setup, policies};
 
@@ -22,7 +22,6 @@ use crate::observing::{Observing, Recording};
 use crate::stop::Stop;
 
 const OVERLOAD_VARIABLE: &str = "DYN_HTTP_OVERLOAD_STATUS_CODE";
-const EXPIRY_VARIABLE: &str = "DYN_ROUTER_ACTIVE_REQUEST_EXPIRY_SECS";
 
 /// Routes OpenAI requests to inference engines by policies; with no --config, to two simulated engines of its own.
 #[derive(clap::Args)]
@@ -97,10 +96,10 @@ impl Serve {
         let overrides = Overrides { session_affinity, ..Overrides::from_env(|name| std::env::var_os(name))? };
         let router = policies::router(&config, policies, overrides, |sandbox| self.compile.config(sandbox))?;
         let router = Arc::new(router);
-        let (observer, recording) = self.observing.start(&router)?;
         let use_kv_events = std::env::var(KV_EVENTS_VARIABLE).ok();
         let predicted = Predicted::new(router.router_config(), use_kv_events.as_deref())?;
         let signals = ModelSignals::new(&config.models, predicted)?;
+        let (observer, recording) = self.observing.start(&router)?;
         let variable = |name| std::env::var(name).unwrap_or_default();
         let setup = Setup {
             policy_file: self.router_policy_config,

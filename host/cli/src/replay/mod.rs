@@ -132,7 +132,7 @@ impl Replay {
         let outputs: Vec<(&'static str, &Path)> = [
             ("--decisions", self.decisions.as_deref()),
             ("--json", self.json_file()),
-            ("--record", self.taps.record.as_deref()),
+            ("--record", self.taps.recording.record.as_deref()),
         ]
         .into_iter()
         .filter_map(|(option, path)| Some((option, path?)))

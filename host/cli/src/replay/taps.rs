@@ -1,7 +1,7 @@
 //! What listens to a replay's decisions: the record of them, and a candidate in their shadow.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use pointsman_contract::Role;
 use pointsman_record::{Recorder, Shadow, ShadowOptions, ShadowReport, WhenFull};
@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use super::arguments::Policy;
 use crate::error::CliError;
-use crate::files::OutputFile;
-use crate::{observing, output};
+use crate::observing::{RecordOptions, Recording};
+use crate::output;
 
 /// Decisions that may wait for the candidate. A live decision waits for it when they are more.
 const WAITING: usize = 256;
@@ -20,13 +20,8 @@ const WAITING: usize = 256;
 /// The options of recording and of the shadow.
 #[derive(clap::Args)]
 pub(super) struct TapOptions {
-    /// Records each decision with its inputs, for `pointsman record`.
-    #[arg(long, value_name = "FILE")]
-    pub(super) record: Option<PathBuf>,
-    /// The largest size of that file, in bytes; recording stops there.
-    #[arg(long, value_name = "N", default_value_t = 256 << 20, requires = "record",
-          value_parser = clap::value_parser!(u64).range(65_536..))]
-    record_bytes: u64,
+    #[command(flatten)]
+    pub(super) recording: RecordOptions,
     /// A built-in policy, `default`, a component or a router-policy file (.yaml) that decides a share of the decisions
     /// too, beside each policy of the replay, and is compared with it.
     #[arg(long, value_name = "NAME|FILE")]
@@ -65,7 +60,7 @@ impl TapOptions {
 /// What listens, over all runs of a replay.
 pub(super) struct Taps<'a> {
     options: &'a TapOptions,
-    recorder: Option<Recorder>,
+    recording: Option<Recording>,
     candidate: Option<Router>,
     seed: u64,
     roles: &'a [Role],
@@ -88,9 +83,8 @@ impl<'a> Taps<'a> {
         seed: u64,
         roles: &'a [Role],
     ) -> Result<Self, CliError> {
-        let file = options.record.as_deref().map(OutputFile::open).transpose()?;
-        let recorder = file.map(|file| Recorder::new(file, options.record_bytes));
-        Ok(Self { options, recorder, candidate, seed, roles })
+        let recording = options.recording.open(|file, most_bytes| Ok(Recorder::new(file, most_bytes)))?;
+        Ok(Self { options, recording, candidate, seed, roles })
     }
 
     /// Has them listen to `router` while `run` runs.
@@ -105,7 +99,7 @@ impl<'a> Taps<'a> {
         for role in self.roles {
             let key = PartitionKey::of_role(*role);
             let mut taps: Vec<Box<dyn Tap>> = Vec::new();
-            taps.extend(self.recorder.as_ref().map(|recorder| recorder.tap(label)));
+            taps.extend(self.recording.as_ref().map(|recording| recording.recorder.tap(label)));
             if let Some(candidate) = &self.candidate {
                 let (stand_in, candidate) =
                     (router.on_snapshots(&key, BLOCK_SIZE)?, candidate.on_snapshots(&key, BLOCK_SIZE)?);
@@ -133,8 +127,7 @@ impl<'a> Taps<'a> {
 
     /// Ends the record.
     pub(super) fn finish(self) -> Result<(), CliError> {
-        let (Some(recorder), Some(path)) = (self.recorder, &self.options.record) else { return Ok(()) };
-        observing::finish(recorder, path)
+        self.recording.map_or(Ok(()), Recording::finish)
     }
 }
 

@@ -23,6 +23,8 @@ use service::Service;
 
 /// How long a reservation may stay unfreed, in seconds, where the environment does not say.
 const EXPIRY_SECS: u64 = 300;
+/// The variable that says how long, in seconds.
+pub const EXPIRY_VARIABLE: &str = "DYN_ROUTER_ACTIVE_REQUEST_EXPIRY_SECS";
 
 /// How the selection service is set up.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,7 +43,7 @@ impl Default for SelectionOptions {
 }
 
 impl SelectionOptions {
-    /// Takes the expiry from the text of `DYN_ROUTER_ACTIVE_REQUEST_EXPIRY_SECS`: a whole number of seconds above 0;
+    /// Takes the expiry from the text of [`EXPIRY_VARIABLE`]: a whole number of seconds above 0;
     /// anything else is 300, as in Dynamo.
     #[must_use]
     pub fn with_expiry_text(self, text: &str) -> Self {
