@@ -2,18 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use http::StatusCode;
+use pointsman_admission::OverloadStatus;
 use pointsman_mock::Failures;
 use pointsman_routing::Trigger;
 use pointsman_server::observe::{DecisionMade, Observer};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
-use crate::world::{Answer, Plan, World, chat, eventually, send, streaming, whole};
+use crate::world::{Answer, Plan, busy, chat, raw, send, streaming, whole};
 
 const PAGE: &str = include_str!("../../../../docs/operations.md");
 const PATH: &str = "/v1/chat/completions";
@@ -161,36 +159,10 @@ async fn every_header_and_field_of_the_document_is_followed() {
 
 /// A class in which nothing may wait refuses what is of it while the worker computes a prompt.
 async fn a_class_is_followed() {
-    let mut plan = Plan::of(1).policies(
-        "default_policy_family: standard
-uncached_isl_buckets: [{min_tokens: 0, bucket: all}]
-policy_classes:
-  - {name: standard_all, policy_family: standard, cache_bucket: all, quantum: 1}
-  - {name: batch, quantum: 1, prefill_busy_threshold: 0, request_queue_limit_per_worker: 0}",
-    );
-    plan.engines[0].timing.speedup = 1.0;
-    plan.engines[0].timing.prefill_token = Duration::from_millis(20);
-    let world = plan.start().await;
-    let url = world.url(PATH);
-    let body = chat(&"prompt ".repeat(2_000), 1).to_string();
-    let long = tokio::spawn(async move { send("POST", &url, body, &[]).await });
-    eventually("the prompt is in prefill", || world.load(1).active_prefill_tokens > 0.0).await;
+    let (world, long) = busy(OverloadStatus::default()).await;
     let refused = world.post(PATH, &chat("a", 1), &[("x-dynamo-meta-policy-class", "batch")]).await;
     assert_eq!(refused.error().1, "queue-rejected");
     long.abort();
-}
-
-/// Bytes as they are, and what comes back until the connection is closed.
-async fn raw(world: &World, bytes: &str, ends: bool) -> String {
-    let mut stream = TcpStream::connect(world.server.address()).await.unwrap();
-    // The server may refuse before it has read everything.
-    let _ = stream.write_all(bytes.as_bytes()).await;
-    if ends {
-        let _ = stream.shutdown().await;
-    }
-    let mut text = Vec::new();
-    let _ = stream.read_to_end(&mut text).await;
-    String::from_utf8_lossy(&text).into_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -231,13 +203,13 @@ async fn every_error_of_the_document_happens_and_no_other() {
     let head = format!("POST {PATH} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer sk-one\r\n");
     // The first waits for the rest of its body, the second is told that it has none.
     for (ends, code) in [(false, "request_timeout"), (true, "incomplete_body")] {
-        let text = raw(&world, &format!("{head}content-length: 100\r\n\r\n{{"), ends).await;
+        let text = raw(world.server.address(), format!("{head}content-length: 100\r\n\r\n{{").as_bytes(), ends).await;
         // A client that is not there any more need not be told.
         let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
         assert!(text.contains(code) || (ends && text.is_empty()), "{text}");
         happened.insert((status.unwrap_or(400), code.to_owned()));
     }
-    let long = raw(&world, &format!("{head}x: {}\r\n\r\n", "y".repeat(20_000)), false).await;
+    let long = raw(world.server.address(), format!("{head}x: {}\r\n\r\n", "y".repeat(20_000)).as_bytes(), false).await;
     assert!(long.starts_with("HTTP/1.1 431 ") && !long.contains('{'), "{long}");
     happened.insert((431, "no body".to_owned()));
 

@@ -2,23 +2,11 @@
 
 use std::time::Duration;
 
-use crate::world::{Plan, chat, client, events, eventually, request, send, streaming, whole};
+use crate::world::{Plan, chat, client, events, eventually, raw, request, send, streaming, whole};
 use http::StatusCode;
 use http_body_util::BodyExt;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 const PATH: &str = "/v1/chat/completions";
-
-/// Sends bytes as they are, and reads until the server closes the connection.
-async fn raw(address: std::net::SocketAddr, bytes: &[u8]) -> String {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    // The server may refuse before it has read everything.
-    let _ = stream.write_all(bytes).await;
-    let mut text = Vec::new();
-    let _ = stream.read_to_end(&mut text).await;
-    String::from_utf8_lossy(&text).into_owned()
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_request_too_many_is_shed() {
@@ -50,7 +38,7 @@ async fn one_request_too_many_is_shed() {
 async fn a_client_that_says_nothing_is_let_go() {
     let world = Plan::of(1).server("timeouts: {headers_ms: 200}").start().await;
     for beginning in [&b""[..], b"PRI * HT"] {
-        let ended = tokio::time::timeout(Duration::from_secs(30), raw(world.server.address(), beginning)).await;
+        let ended = tokio::time::timeout(Duration::from_secs(30), raw(world.server.address(), beginning, false)).await;
         assert_eq!(ended.as_deref(), Ok(""), "{beginning:?}");
     }
     world.chat("hello", &[]).await;
@@ -63,17 +51,17 @@ async fn headers_and_bodies_are_bounded_in_size_and_time() {
     let world = Plan::of(1).server(sections).start().await;
     let address = world.server.address();
     let long = format!("GET /v1/models HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "y".repeat(20_000));
-    assert!(raw(address, long.as_bytes()).await.starts_with("HTTP/1.1 431 "));
+    assert!(raw(address, long.as_bytes(), false).await.starts_with("HTTP/1.1 431 "));
     let many = format!("GET /v1/models HTTP/1.1\r\nhost: a\r\n{}\r\n", "x: y\r\n".repeat(30));
-    assert!(raw(address, many.as_bytes()).await.starts_with("HTTP/1.1 431 "));
+    assert!(raw(address, many.as_bytes(), false).await.starts_with("HTTP/1.1 431 "));
     let half = "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\n";
-    let text = raw(address, half.as_bytes()).await;
+    let text = raw(address, half.as_bytes(), false).await;
     assert!(text.is_empty() || text.starts_with("HTTP/1.1 408 "), "headers that do not end are not waited for: {text}");
     let slow = "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{";
-    let text = raw(address, slow.as_bytes()).await;
+    let text = raw(address, slow.as_bytes(), false).await;
     assert!(text.starts_with("HTTP/1.1 408 ") && text.contains("request_timeout"), "{text}");
     let chunked = "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
-    let text = raw(address, format!("{chunked}800\r\n{}\r\n0\r\n\r\n", "x".repeat(0x800)).as_bytes()).await;
+    let text = raw(address, format!("{chunked}800\r\n{}\r\n0\r\n\r\n", "x".repeat(0x800)).as_bytes(), false).await;
     assert!(text.starts_with("HTTP/1.1 413 ") && text.contains("request_too_large"), "{text}");
 }
 

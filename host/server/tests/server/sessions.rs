@@ -1,6 +1,6 @@
 //! Session affinity and policy classes through the front door.
 
-use crate::world::{Plan, chat, streaming, worker_of};
+use crate::world::{Plan, busy, chat, streaming, worker_of};
 use http::StatusCode;
 use http_body_util::BodyExt;
 use pointsman_admission::OverloadStatus;
@@ -56,22 +56,7 @@ worker_selection:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_class_is_refused_with_its_details() {
-    const CLASSES: &str = "default_policy_family: standard
-uncached_isl_buckets: [{min_tokens: 0, bucket: all}]
-policy_classes:
-  - {name: standard_all, policy_family: standard, cache_bucket: all, quantum: 1}
-  - {name: batch, quantum: 1, prefill_busy_threshold: 0, request_queue_limit_per_worker: 0}";
-    let mut plan = Plan::of(1).policies(CLASSES);
-    plan.overload = OverloadStatus::parse("430");
-    plan.engines[0].timing.speedup = 1.0;
-    plan.engines[0].timing.prefill_token = std::time::Duration::from_millis(20);
-    let world = plan.start().await;
-    let long = tokio::spawn({
-        let url = world.url(PATH);
-        let body = chat(&"prompt ".repeat(2_000), 1).to_string();
-        async move { crate::world::send("POST", &url, body, &[]).await }
-    });
-    crate::world::eventually("the prompt is in prefill", || world.load(1).active_prefill_tokens > 0.0).await;
+    let (world, long) = busy(OverloadStatus::parse("430")).await;
     let refused = world.post(PATH, &chat("a", 1), &[("x-dynamo-meta-policy-class", "batch")]).await;
     assert_eq!(refused.error(), (430, "queue-rejected".to_owned(), "overloaded_error".to_owned()));
     assert_eq!(refused.headers["retry-after"], "1");

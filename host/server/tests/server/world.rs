@@ -1,6 +1,7 @@
 //! A running server in front of simulated engines, and a client for it.
 
 use std::fmt::Write;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,9 @@ use pointsman_server::predicted::{Predicted, TTL_MS};
 use pointsman_server::signals::ModelSignals;
 use pointsman_server::{Server, Setup, policies};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 
 /// A server and the engines behind it, worker 1 first.
 pub(crate) struct World {
@@ -174,6 +178,37 @@ pub(crate) async fn eventually(what: &str, holds: impl Fn() -> bool) {
     }
     panic!("never: {what}");
 }
+
+/// Sends bytes as they are, and reads until the server closes the connection; `ends` says that nothing follows them.
+pub(crate) async fn raw(address: SocketAddr, bytes: &[u8], ends: bool) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    // The server may refuse before it has read everything.
+    let _ = stream.write_all(bytes).await;
+    if ends {
+        let _ = stream.shutdown().await;
+    }
+    let mut text = Vec::new();
+    let _ = stream.read_to_end(&mut text).await;
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// A world whose one worker computes a long prompt, so that the class `batch`, in which nothing may wait, is refused.
+pub(crate) async fn busy(overload: OverloadStatus) -> (World, JoinHandle<Response<Incoming>>) {
+    let mut plan = Plan { overload, ..Plan::of(1).policies(CLASSES) };
+    plan.engines[0].timing.speedup = 1.0;
+    plan.engines[0].timing.prefill_token = Duration::from_millis(20);
+    let world = plan.start().await;
+    let (url, body) = (world.url("/v1/chat/completions"), chat(&"prompt ".repeat(2_000), 1).to_string());
+    let long = tokio::spawn(async move { send("POST", &url, body, &[]).await });
+    eventually("the prompt is in prefill", || world.load(1).active_prefill_tokens > 0.0).await;
+    (world, long)
+}
+
+const CLASSES: &str = "default_policy_family: standard
+uncached_isl_buckets: [{min_tokens: 0, bucket: all}]
+policy_classes:
+  - {name: standard_all, policy_family: standard, cache_bucket: all, quantum: 1}
+  - {name: batch, quantum: 1, prefill_busy_threshold: 0, request_queue_limit_per_worker: 0}";
 
 /// A whole answer.
 pub(crate) struct Answer {
