@@ -79,10 +79,13 @@ impl Observing {
             let flushed = recorder.clone();
             tokio::spawn(async move {
                 let mut due = tokio::time::interval(FLUSH);
-                loop {
+                while !flushed.is_closed() {
                     due.tick().await;
                     flushed.flush();
                 }
+                tracing::warn!(
+                    "nothing more is recorded: the file is full or cannot be written; the command's end says which"
+                );
             });
             observers.push(Arc::new(Records(recorder.clone())));
         }

@@ -134,6 +134,12 @@ impl Recorder {
         lock(&self.shared).end_frame();
     }
 
+    /// Whether nothing more is recorded: the file is full or finished, or cannot be written. [`Self::finish`] tells which.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
     /// Writes what is left and ends the file; its taps record nothing more.
     ///
     /// # Errors
@@ -280,7 +286,7 @@ struct RecordTap {
 
 impl Tap for RecordTap {
     fn wants(&mut self) -> bool {
-        !self.recorder.closed.load(Ordering::Relaxed)
+        !self.recorder.is_closed()
     }
 
     /// So that another policy may be tried on the record.

@@ -157,7 +157,9 @@ fn a_full_file_holds_its_first_decisions_and_is_no_larger_than_it_may_be() {
         let (output, router) = (Output::default(), router("random"));
         let (recorder, partition) = (Recorder::new(output.clone(), most_bytes), partition(&router));
         partition.set_taps(vec![recorder.tap("random")]);
+        assert!(!recorder.is_closed());
         decide(&partition, 4_000);
+        assert!(recorder.is_closed());
         let written = recorder.finish().unwrap();
         let bytes = output.bytes();
         assert!(written.full && written.bytes == bytes.len() as u64 && written.bytes <= most_bytes, "{written:?}");
