@@ -9,7 +9,7 @@ use pointsman_mock::{KvEventConfig, MockConfig, MockEngine, Timing};
 use pointsman_signals::{
     IndexSettings, KvEventSource, KvEventStats, KvEventStream, PrefixIndex, PrefixOverlap, PromptInput, PromptReader,
 };
-use zeromq::{PubSocket, Socket, SocketSend, ZmqMessage};
+use zeromq::{PubSocket, RouterSocket, Socket, SocketRecv, SocketSend, ZmqMessage};
 
 const BLOCK_SIZE: u32 = 4;
 const ROW: WorkerKey = WorkerKey::new(7, 0);
@@ -242,6 +242,43 @@ async fn vllm_s_own_bytes_are_understood_and_gaps_and_rubbish_clear_the_row() {
     next(1_007, &bytes(STORED)).await;
     assert_eq!(stream.stats().gaps, 2, "the number of a message that cannot be read still counts");
     assert_eq!(overlaps(&index, &tokens()), [(ROW, 1)]);
+}
+
+/// Sends these messages again, whatever is asked for.
+async fn replaying(numbers: &'static [u64]) -> String {
+    let mut socket = RouterSocket::new();
+    let endpoint = socket.bind("tcp://127.0.0.1:0").await.unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok(asked) = socket.recv().await {
+            for (number, batch) in numbers.iter().map(|number| (*number, bytes(STORED))).chain([(u64::MAX, Vec::new())])
+            {
+                let mut message = ZmqMessage::from(asked.get(0).unwrap().clone());
+                for frame in [Vec::new(), number.to_be_bytes().to_vec(), batch] {
+                    message.push_back(frame.into());
+                }
+                socket.send(message).await.unwrap();
+            }
+        }
+    });
+    endpoint
+}
+
+#[tokio::test]
+async fn what_comes_again_with_a_hole_is_not_taken_for_the_whole() {
+    let mut publisher = Publisher::new().await;
+    let replay = replaying(&[1_001, 1_003, 1_004]).await;
+    let index = index();
+    let stream = stream_with(&index, ROW, &publisher.endpoint.clone(), Some(&replay));
+    // Nothing that is sent again leads up to this one.
+    let mut numbers = 0..;
+    until(|| stream.stats().batches > 0, async || publisher.send(numbers.next().unwrap(), &bytes(STORED)).await).await;
+    publisher.send(1_000, &bytes(STORED)).await;
+    until(|| stream.stats().gaps == 1, async || {}).await;
+    assert_eq!(stream.stats().replayed, 0);
+    // 1,002 is not to be had: what was before it is forgotten, what follows it counts.
+    publisher.send(1_005, &bytes(REMOVED)).await;
+    until(|| stream.stats().gaps == 2, async || {}).await;
+    until(|| stream.stats().replayed == 2, async || {}).await;
 }
 
 #[tokio::test]
