@@ -132,13 +132,11 @@ fn what_a_server_decided_is_explained_and_can_be_made_again() {
 fn a_record_that_cannot_be_written_is_told_and_every_request_is_served() {
     let mut command = common::pointsman();
     command.args(["serve", "--record", "/dev/full"]).stderr(Stdio::piped());
-    let mut server = Process::of(command, "curl");
+    let server = Process::of(command, "curl");
     let answers: Vec<String> = (0..3).map(|text| whole(chat(server.address(), &text.to_string(), 2, false))).collect();
     assert!(answers.iter().all(|answer| answer.starts_with("HTTP/1.1 200 ")), "{answers:?}");
-    server.terminate();
-    let mut log = String::new();
-    server.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
-    assert_eq!(server.child.wait().unwrap().code(), Some(1));
+    let (code, log) = server.stop();
+    assert_eq!(code, Some(1));
     assert!(log.lines().any(|line| line.starts_with("error: cannot write /dev/full: ")), "{log}");
 }
 

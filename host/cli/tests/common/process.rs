@@ -39,12 +39,22 @@ impl Process {
 
     /// Where it listens, as HOST:PORT.
     pub fn address(&self) -> &str {
-        let line = self.printed.lines().find_map(|line| line.strip_prefix("listening on http://"));
-        line.unwrap_or_else(|| panic!("{}", self.printed))
+        let address = self.printed.lines().find_map(|line| Some(line.split_once(" http://")?.1));
+        address.unwrap_or_else(|| panic!("{}", self.printed))
     }
 
     pub fn terminate(&self) {
         assert!(Command::new("kill").arg(self.child.id().to_string()).status().unwrap().success());
+    }
+
+    /// Asks it to end; answers its exit code, and what it wrote to its log where that is piped.
+    pub fn stop(mut self) -> (Option<i32>, String) {
+        self.terminate();
+        let mut log = String::new();
+        if let Some(mut errors) = self.child.stderr.take() {
+            errors.read_to_string(&mut log).unwrap();
+        }
+        (self.child.wait().unwrap().code(), log)
     }
 }
 
