@@ -129,7 +129,8 @@ impl Ask {
         let numbers: usize = numbers.into_iter().flatten().map(Vec::len).sum();
         let of = |texts: &[String]| texts.iter().map(String::len).sum::<usize>();
         let session = self.session.as_ref();
-        let texts = session.map_or(0, |session| session.id.len() + session.parent_id.as_ref().map_or(0, String::len))
+        let texts = self.decision_id.len()
+            + session.map_or(0, |session| session.id.len() + session.parent_id.as_ref().map_or(0, String::len))
             + of(&self.required_taints)
             + self.preferred_taints.iter().map(|(taint, _)| taint.len()).sum::<usize>()
             + self.headers.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();

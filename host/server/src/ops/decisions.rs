@@ -160,10 +160,9 @@ impl Tap for LogTap {
             decided: observed.ended.map_err(|error| error.name().to_owned()),
             policy: observed.before.policy,
         };
-        // Nobody takes it where the log has ended.
-        if self.sender.send(sample).is_ok() {
-            self.waiting.fetch_add(1, Ordering::Relaxed);
-        }
+        // Counted before it may be taken. Where the log has ended nobody takes it, and soon no more are made.
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let _ = self.sender.send(sample);
     }
 }
 
