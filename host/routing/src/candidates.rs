@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use pointsman_admission::WorkerKey;
 use pointsman_contract::{Fact, Signal, Text, missing};
 
 use crate::eligibility;
@@ -58,28 +59,43 @@ impl Projection {
         self.added_blocks.get(row).copied().unwrap_or(self.occupied)
     }
 
-    /// Finds each overlap's row: a merge of two sorted lists, the shorter of which leads.
+    /// Finds each overlap's row: a merge of two sorted lists.
     fn place_overlaps(&mut self, table: &WorkerTable, overlaps: &[WorkerOverlap]) {
-        let mut rest = &*table.keys;
+        let (mut row, mut tier_matches) = (0, false);
+        self.overlaps.reserve(overlaps.len());
         for (place, overlap) in (0..).zip(overlaps) {
-            self.tier_matches |= overlap.matches_a_tier();
-            rest = rest.get(gallop(rest, &overlap.key)..).unwrap_or_default();
-            if rest.first() == Some(&overlap.key) {
-                self.overlaps.push(Placed { row: (table.len() - rest.len()) as u32, overlap: place });
+            tier_matches |= overlap.matches_a_tier();
+            let WorkerKey { worker, rank } = overlap.key;
+            if table.keys.get(row) != Some(&overlap.key) {
+                // Written out, since the derived comparison takes thrice as long.
+                let before = |key: &WorkerKey| key.worker < worker || (key.worker == worker && key.rank < rank);
+                row += gallop(table.keys.get(row..).unwrap_or_default(), before);
+                if table.keys.get(row) != Some(&overlap.key) {
+                    continue;
+                }
             }
+            self.overlaps.push(Placed { row: row as u32, overlap: place });
+            row += 1;
         }
+        self.tier_matches = tier_matches;
     }
 }
 
-/// How many keys come before `key`: found in steps that double, since the next overlap is most often near.
-fn gallop<K: Ord>(keys: &[K], key: &K) -> usize {
-    let mut bound = 1;
-    while keys.get(bound - 1).is_some_and(|before| before < key) {
+/// How many keys come first of which `before` is true. The end is most often near, so the first keys are looked at one by
+/// one, and those beyond them in steps that double.
+#[inline]
+fn gallop<K>(keys: &[K], before: impl Fn(&K) -> bool) -> usize {
+    const NEAR: usize = 16;
+    if let Some(passed) = keys.iter().take(NEAR).position(|key| !before(key)) {
+        return passed;
+    }
+    let mut bound = NEAR;
+    while keys.get(bound - 1).is_some_and(&before) {
         bound *= 2;
     }
     let passed = bound / 2;
     let near = keys.get(passed..bound.min(keys.len())).unwrap_or_default();
-    passed + near.partition_point(|before| before < key)
+    passed + near.partition_point(before)
 }
 
 /// Which projections a policy's columns need.
@@ -101,11 +117,15 @@ pub(crate) struct Candidates<'a> {
 impl Candidates<'_> {
     /// Writes `value(overlap)` for each row, `absent` for a row without one.
     fn overlap_column(&self, placed: &[Placed], out: &mut [f64], absent: f64, value: impl Fn(&WorkerOverlap) -> f64) {
+        let overlaps = self.request.overlaps;
+        if placed.len() == out.len() && overlaps.len() == out.len() {
+            // Each row has one: no row is placed twice.
+            out.iter_mut().zip(overlaps).for_each(|(out, overlap)| *out = one_nan(value(overlap)));
+            return;
+        }
         out.fill(absent);
         for Placed { row, overlap } in placed {
-            if let (Some(out), Some(overlap)) =
-                (out.get_mut(*row as usize), self.request.overlaps.get(*overlap as usize))
-            {
+            if let (Some(out), Some(overlap)) = (out.get_mut(*row as usize), overlaps.get(*overlap as usize)) {
                 *out = one_nan(value(overlap));
             }
         }
@@ -157,6 +177,7 @@ impl Candidates<'_> {
         libm::exp(-libm::tanh(matching.map(|(_, weight)| weight).sum::<f64>()))
     }
 
+    #[inline]
     fn known_column(&self, signal: Signal, rows: Rows<'_>, placed: &[Placed], out: &mut [f64]) {
         let table = self.table;
         match signal {
@@ -196,6 +217,7 @@ impl Candidates<'_> {
 }
 
 impl Source for Candidates<'_> {
+    #[inline]
     fn fact(&self, fact: Fact) -> f64 {
         let request = self.request;
         let flag = |set: bool| f64::from(u8::from(set));
@@ -241,14 +263,18 @@ impl Source for Candidates<'_> {
         buffer.clear();
         let mut rest = rows;
         for Placed { row, overlap } in &self.projection.overlaps {
-            rest = rest.get(gallop(rest, row)..).unwrap_or_default();
-            if rest.first() == Some(row) {
+            rest = rest.get(gallop(rest, |before| before < row)..).unwrap_or_default();
+            if let Some((found, after)) = rest.split_first()
+                && found == row
+            {
                 buffer.push(Placed { row: (rows.len() - rest.len()) as u32, overlap: *overlap });
+                rest = after;
             }
         }
         buffer
     }
 
+    #[inline]
     fn column(&self, signal: SignalId, rows: Rows<'_>, placed: &[Placed], out: &mut [f64]) {
         match signal {
             SignalId::Known(signal) => self.known_column(signal, rows, placed, out),
