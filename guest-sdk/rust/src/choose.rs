@@ -1,9 +1,7 @@
 //! Choosing among costs.
 
-use crate::lanes::least;
-
-/// How many rows are compared at once; their minimum decides whether any of them is looked at.
-const BLOCK: usize = 64;
+/// How many rows are compared with the minimum so far at once, which decides whether any of them is looked at.
+const BLOCK: usize = 16;
 
 /// The row of the lowest cost, the first among equals; none without a cost below infinity.
 #[must_use]
@@ -17,30 +15,62 @@ pub fn lowest(costs: &[f64]) -> Option<usize> {
 /// the rows that have equalled it; 0 takes the row. A new minimum starts over without a draw. None without a cost below
 /// infinity.
 pub fn lowest_drawing(costs: &[f64], mut draw: impl FnMut(u64) -> u64) -> Option<usize> {
-    let mut best = f64::INFINITY;
-    let mut row = None;
-    let mut ties = 0;
-    let mut look = |first: usize, costs: &[f64], best: &mut f64| {
-        for (place, cost) in (first..).zip(costs) {
-            if *cost < *best {
-                *best = *cost;
-                row = Some(place);
-                ties = 1;
-            } else if *cost == *best && ties > 0 {
-                ties += 1;
-                if draw(ties) == 0 {
-                    row = Some(place);
-                }
-            }
-        }
-    };
-    for (block, costs) in costs.chunks(BLOCK).enumerate() {
+    let mut best = Best { cost: f64::INFINITY, row: 0, ties: 0 };
+    let (blocks, rest) = costs.as_chunks::<BLOCK>();
+    for (number, block) in blocks.iter().enumerate() {
         // Most blocks hold nothing at or below the minimum so far.
-        if least(costs) <= best {
-            look(block * BLOCK, costs, &mut best);
+        if block.iter().fold(false, |any, cost| any | (*cost <= best.cost)) {
+            best = best.walk(number * BLOCK, block, &mut draw);
         }
     }
-    row
+    best = best.walk(blocks.len() * BLOCK, rest, &mut draw);
+    (best.ties > 0).then_some(best.row)
+}
+
+/// The minimum so far.
+#[derive(Clone, Copy)]
+struct Best {
+    cost: f64,
+    row: usize,
+    /// Rows that have equalled it, itself included; 0 before the first.
+    ties: u64,
+}
+
+impl Best {
+    /// By fours: each turn of a loop costs a guest a look at its fuel and its deadline.
+    #[inline(always)]
+    fn walk(mut self, first: usize, costs: &[f64], draw: &mut impl FnMut(u64) -> u64) -> Self {
+        let (groups, rest) = costs.as_chunks();
+        for (number, [first_of, second, third, fourth]) in groups.iter().enumerate() {
+            let row = first + number * 4;
+            self = self.look(row, *first_of, draw).look(row + 1, *second, draw);
+            self = self.look(row + 2, *third, draw).look(row + 3, *fourth, draw);
+        }
+        for (row, cost) in (first + groups.len() * 4..).zip(rest) {
+            self = self.look(row, *cost, draw);
+        }
+        self
+    }
+
+    #[inline(always)]
+    fn look(self, row: usize, cost: f64, draw: &mut impl FnMut(u64) -> u64) -> Self {
+        if cost <= self.cost {
+            if cost < self.cost {
+                return Self { cost, row, ties: 1 };
+            }
+            if self.ties > 0 {
+                let ties = self.ties + 1;
+                return Self { row: if take_turns(ties, draw) { row } else { self.row }, ties, ..self };
+            }
+        }
+        self
+    }
+}
+
+/// Whether the last of so many rows is taken. Apart from the loops, which it would slow down.
+#[inline(never)]
+fn take_turns(ties: u64, draw: &mut impl FnMut(u64) -> u64) -> bool {
+    draw(ties) == 0
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pointsman_contract::{Event, Fact, LEAST_TICK_MS, Progress, Resolution, Text, Ticket, Verdict};
 
 use crate::guest::{Exported, Guest};
-use crate::layout::{Stage, Table};
+use crate::layout::{Places, Stage, Table};
 use crate::view::Request;
 use crate::{PolicyError, Reads};
 
@@ -269,7 +269,8 @@ impl<R> Classify<R> {
         if tick_ms.is_some_and(|tick_ms| tick_ms < LEAST_TICK_MS) {
             return Err(PolicyError::failed(format!("the classifier's tick_ms must be at least {LEAST_TICK_MS}")));
         }
-        Ok(Self { stage: Arc::new(Stage::new(reads)), tick_ms, reactor: R::default() })
+        let alone = Places::of([&reads]);
+        Ok(Self { stage: Arc::new(Stage::new(reads, &alone)), tick_ms, reactor: R::default() })
     }
 
     pub(crate) fn stage(&self) -> &Stage {

@@ -5,7 +5,7 @@ use pointsman_contract::{Fact, Inputs, Manifest, Selection, Stages, missing};
 use crate::choose::lowest;
 use crate::classifier::{Classify, Reactor};
 use crate::lanes::{all_finite, blank};
-use crate::layout::{Layout, Places, Stage, Table};
+use crate::layout::{Places, Stage, Table};
 use crate::parameters;
 use crate::view::{Candidates, Request, target};
 use crate::{Policy, PolicyError, Reads, Setup};
@@ -107,14 +107,15 @@ impl<P: Exported> Guest<P> {
             }
         }
         let union = Places::of([&filter, &score, &pick]);
+        let [filter, score, pick] = [filter, score, pick].map(|reads| Stage::new(reads, &union));
         Ok(Self {
             block_size: setup.partition.block_size,
             classify: Classify::configure(&policy)?,
             later: Later::new(&union, &score, &pick),
             policy,
-            filter: Stage::new(filter),
-            score: Stage::new(score),
-            pick: Stage::new(pick),
+            filter,
+            score,
+            pick,
             union,
             kept: Vec::new(),
             rows: Vec::new(),
@@ -177,7 +178,7 @@ impl<P: Exported> Guest<P> {
         if P::STAGES.filter {
             kept.clear();
             kept.resize(table.rows, false);
-            let layout = filter.among(union);
+            let layout = filter.among();
             let request = Request::new(table, layout, *block_size);
             policy.run_filter(&request, &Candidates::new(table, layout, None), kept)?;
             match kept.iter().filter(|kept| **kept).count() {
@@ -197,7 +198,7 @@ impl<P: Exported> Guest<P> {
 
         if P::STAGES.score {
             blank(costs, left.rows);
-            let layout = score.among(union);
+            let layout = score.among();
             let request = Request::new(left, layout, *block_size);
             policy.run_scorer(&request, &Candidates::new(left, layout, None), costs)?;
             if !all_finite(costs) {
@@ -210,7 +211,7 @@ impl<P: Exported> Guest<P> {
         }
 
         let row = if P::STAGES.pick {
-            let layout = pick.among(union);
+            let layout = pick.among();
             let request = Request::new(left, layout, *block_size);
             let candidates = Candidates::new(left, layout, pick.reads.has_cost().then_some(costs.as_slice()));
             policy.run_picker(&request, &candidates)?
@@ -222,14 +223,11 @@ impl<P: Exported> Guest<P> {
 }
 
 impl Later {
-    fn new(union: &Places, score: &Reads, pick: &Reads) -> Self {
-        let fact = |fact: Fact| {
-            let place = |reads| Layout { reads, places: union }.fact(fact);
-            place(score).or(place(pick))
-        };
+    fn new(union: &Places, score: &Stage, pick: &Stage) -> Self {
+        let fact = |fact: Fact| score.among().fact(fact).or(pick.among().fact(fact));
         Self {
-            columns: union.columns([score, pick]),
-            workers: score.has_workers() || pick.has_workers(),
+            columns: union.columns([&score.reads, &pick.reads]),
+            workers: score.reads.has_workers() || pick.reads.has_workers(),
             affinity: fact(Fact::AffinityFirst).zip(fact(Fact::AffinityRows)),
         }
     }

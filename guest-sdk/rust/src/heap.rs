@@ -51,6 +51,7 @@ impl Heap {
     ///
     /// # Safety
     /// The memory that `more` answers must be readable and writable from then on.
+    #[inline(always)]
     pub(crate) unsafe fn alloc(&mut self, layout: Layout, more: impl FnMut(usize) -> Option<Range<usize>>) -> Block {
         let (list, power) = class(layout);
         let Some(first) = self.free.get_mut(list).and_then(|blocks| blocks.get_mut(power)) else {
@@ -65,6 +66,8 @@ impl Heap {
         block
     }
 
+    #[cold]
+    #[inline(never)]
     fn carve(&mut self, bytes: usize, align: usize, mut more: impl FnMut(usize) -> Option<Range<usize>>) -> Block {
         let place = fit(&self.fresh, bytes, align).or_else(|| {
             let memory = more(bytes.checked_add(align)?)?;
@@ -81,6 +84,7 @@ impl Heap {
     ///
     /// # Safety
     /// The block must come from [`alloc`](Self::alloc) with that layout, and nobody may use it any more.
+    #[inline(always)]
     pub(crate) unsafe fn dealloc(&mut self, block: Block, layout: Layout) {
         let (list, power) = class(layout);
         if let Some(first) = self.free.get_mut(list).and_then(|blocks| blocks.get_mut(power)) {
@@ -95,6 +99,9 @@ impl Heap {
         class(one) == class(other)
     }
 }
+
+#[cfg(target_family = "wasm")]
+pub(crate) use global::{alloc, dealloc};
 
 #[cfg(target_family = "wasm")]
 mod global {
@@ -131,10 +138,30 @@ mod global {
         (first != usize::MAX).then(|| first * PAGE..(first + pages) * PAGE)
     }
 
+    /// As [`std::alloc::alloc`], which would be a call of two functions more.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(crate) unsafe fn alloc(layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's.
+        unsafe { GlobalAlloc::alloc(&GLOBAL, layout) }
+    }
+
+    /// As [`std::alloc::dealloc`], without the call.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(crate) unsafe fn dealloc(block: *mut u8, layout: Layout) {
+        // SAFETY: the caller's.
+        unsafe { GlobalAlloc::dealloc(&GLOBAL, block, layout) }
+    }
+
     // SAFETY: a block comes from memory that nobody else has, is as long and as aligned as its class says, and is in
     // one hand at a time.
     unsafe impl GlobalAlloc for Global {
-        #[inline]
+        #[inline(always)]
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
             // SAFETY: one thread, and no reference outlives a call.
             let (heap, grown) = unsafe { &mut *self.0.get() };
@@ -142,7 +169,7 @@ mod global {
             unsafe { heap.alloc(layout, |bytes| more(bytes, grown)) }
         }
 
-        #[inline]
+        #[inline(always)]
         unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
             // SAFETY: as above, and the caller gives back what it was given.
             unsafe { (*self.0.get()).0.dealloc(block, layout) }

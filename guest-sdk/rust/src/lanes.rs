@@ -17,30 +17,32 @@ const FEW: usize = 4;
 pub fn apply<const N: usize>(costs: &mut [f64], columns: [&[f64]; N], mut change: impl FnMut(f64, [f64; N]) -> f64) {
     let rows = columns.iter().fold(costs.len(), |rows, column| rows.min(column.len()));
     let (costs, columns) = (costs.split_at_mut(rows).0, columns.map(|column| column.split_at(rows).0));
-    let (costs, columns) = chunks::<LANES, N>(costs, columns, &mut change);
-    let (costs, columns) = chunks::<FEW, N>(costs, columns, &mut change);
-    chunks::<1, N>(costs, columns, &mut change);
+    let row = chunks::<LANES, N>(costs, &columns, 0, &mut change);
+    let row = chunks::<FEW, N>(costs, &columns, row, &mut change);
+    chunks::<1, N>(costs, &columns, row, &mut change);
 }
 
-/// Changes whole chunks of `L` rows; answers the rows that are left. All lists are equally long.
+/// Changes whole chunks of `L` rows from `row` on; answers the first row that is left. All lists are equally long.
 #[inline(always)]
-fn chunks<'a, 'b, const L: usize, const N: usize>(
-    costs: &'a mut [f64],
-    columns: [&'b [f64]; N],
+fn chunks<const L: usize, const N: usize>(
+    costs: &mut [f64],
+    columns: &[&[f64]; N],
+    mut row: usize,
     change: &mut impl FnMut(f64, [f64; N]) -> f64,
-) -> (&'a mut [f64], [&'b [f64]; N]) {
-    let (whole, rest) = costs.as_chunks_mut::<L>();
-    let columns = columns.map(|column| column.as_chunks::<L>());
-    let heads = columns.map(|(head, _)| head.split_at(whole.len()).0);
-    for (number, chunk) in whole.iter_mut().enumerate() {
+) -> usize {
+    while let Some(chunk) = costs.get_mut(row..).and_then(|rest| rest.first_chunk_mut::<L>()) {
+        let heads =
+            columns.map(|column| column.get(row..).and_then(|rest| rest.first_chunk::<L>()).unwrap_or(&[0.0; L]));
         for (lane, cost) in chunk.iter_mut().enumerate() {
-            *cost = change(*cost, heads.map(|head| head[number][lane]));
+            *cost = change(*cost, heads.map(|head| head[lane]));
         }
+        row += L;
     }
-    (rest, columns.map(|(_, rest)| rest))
+    row
 }
 
 /// Makes the list `rows` long, every value missing.
+#[inline(always)]
 pub(crate) fn blank(costs: &mut Vec<f64>, rows: usize) {
     if costs.len() != rows {
         costs.clear();
@@ -53,17 +55,11 @@ pub(crate) fn blank(costs: &mut Vec<f64>, rows: usize) {
 }
 
 /// Whether every value is finite.
+#[inline(always)]
 pub(crate) fn all_finite(values: &[f64]) -> bool {
     // The product is 0 for a finite value, else NaN, and a NaN stays in a sum.
     let add = |sum: f64, value: f64| sum + value * 0.0;
     fold(values, 0.0, add, |a, b| a + b) == 0.0
-}
-
-/// The least value, infinity where there is none. A NaN does not count.
-pub(crate) fn least(values: &[f64]) -> f64 {
-    // A comparison, since `f64::min` calls a function on WebAssembly.
-    let lesser = |least: f64, value: f64| if value < least { value } else { least };
-    fold(values, f64::INFINITY, lesser, lesser)
 }
 
 /// Folds the values in lanes of their own, then the lanes by halves, then what is left of a chunk.
@@ -133,16 +129,5 @@ mod tests {
             }
         }
         assert!(all_finite(&[]));
-    }
-
-    #[test]
-    fn the_least_is_seen_wherever_it_stands_and_a_nan_never() {
-        for place in 0..43 {
-            let mut values = [3.0; 43];
-            values[(place + 5) % 43] = f64::NAN;
-            values[place] = -1.0;
-            assert_eq!(least(&values), -1.0);
-        }
-        assert_eq!(least(&[f64::NAN]), f64::INFINITY);
     }
 }

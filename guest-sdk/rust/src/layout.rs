@@ -8,7 +8,7 @@ use crate::{PolicyError, Reads};
 const NONE: u16 = u16::MAX;
 
 /// The order of a packed list: the names of one stage, or those of several, each once, at its first mention.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Places {
     facts: [u16; Fact::COUNT],
     texts: [u16; Text::COUNT],
@@ -73,6 +73,24 @@ impl Places {
         places
     }
 
+    /// The same order with the places of those names alone that one of the stages reads.
+    fn only(&self, reads: &Reads) -> Self {
+        fn only(places: &mut [u16], reads: u32) {
+            for (bit, place) in places.iter_mut().enumerate() {
+                if reads & (1 << bit) == 0 {
+                    *place = NONE;
+                }
+            }
+        }
+        let mut places = self.clone();
+        only(&mut places.facts, reads.facts());
+        only(&mut places.texts, reads.texts());
+        only(&mut places.signals, reads.signals());
+        places.named_texts.retain(|(name, _)| reads.named_texts().contains(name));
+        places.named_signals.retain(|(name, _)| reads.named_signals().contains(name));
+        places
+    }
+
     /// The columns that any of the stages reads.
     pub(crate) fn columns(&self, stages: [&Reads; 2]) -> Vec<usize> {
         let known = Signal::ALL.iter().filter(|signal| stages.iter().any(|reads| reads.has_signal(**signal)));
@@ -85,24 +103,28 @@ impl Places {
     }
 }
 
-/// What one stage reads, and where it finds that where it is called alone.
+/// What one stage reads, and where it finds that.
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) reads: Reads,
+    /// Where it is called alone.
     pub(crate) alone: Places,
+    /// Where all stages are called in one.
+    among: Places,
 }
 
 impl Stage {
-    pub(crate) fn new(reads: Reads) -> Self {
-        Self { alone: Places::of([&reads]), reads }
+    /// `union` has the places of all stages.
+    pub(crate) fn new(reads: Reads, union: &Places) -> Self {
+        Self { alone: Places::of([&reads]), among: union.only(&reads), reads }
     }
 
     pub(crate) const fn alone(&self) -> Layout<'_> {
-        self.among(&self.alone)
+        Layout { reads: &self.reads, places: &self.alone }
     }
 
-    pub(crate) const fn among<'a>(&'a self, places: &'a Places) -> Layout<'a> {
-        Layout { reads: &self.reads, places }
+    pub(crate) const fn among(&self) -> Layout<'_> {
+        Layout { reads: &self.reads, places: &self.among }
     }
 
     /// What it reads, by name; none where it reads nothing.
@@ -115,38 +137,30 @@ impl Stage {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout<'a> {
     pub(crate) reads: &'a Reads,
-    pub(crate) places: &'a Places,
+    places: &'a Places,
 }
 
 impl Layout<'_> {
     #[inline]
     pub(crate) fn fact(&self, fact: Fact) -> Option<usize> {
-        if self.reads.has_fact(fact) { taken(self.places.facts[fact.index()]) } else { None }
+        taken(self.places.facts[fact.index()])
     }
 
     pub(crate) fn text(&self, text: Text) -> Option<usize> {
-        if self.reads.has_text(text) { taken(self.places.texts[text.index()]) } else { None }
+        taken(self.places.texts[text.index()])
     }
 
     pub(crate) fn named_text(&self, name: &str) -> Option<usize> {
-        if self.reads.named_texts().iter().any(|known| known == name) {
-            find(&self.places.named_texts, name)
-        } else {
-            None
-        }
+        find(&self.places.named_texts, name)
     }
 
     #[inline]
     pub(crate) fn signal(&self, signal: Signal) -> Option<usize> {
-        if self.reads.has_signal(signal) { taken(self.places.signals[signal.index()]) } else { None }
+        taken(self.places.signals[signal.index()])
     }
 
     pub(crate) fn named_signal(&self, name: &str) -> Option<usize> {
-        if self.reads.named_signals().iter().any(|known| known == name) {
-            find(&self.places.named_signals, name)
-        } else {
-            None
-        }
+        find(&self.places.named_signals, name)
     }
 
     /// Facts before the first column.
@@ -175,6 +189,8 @@ pub(crate) struct Table<'a> {
 pub(crate) enum Texts<'a> {
     #[cfg_attr(target_family = "wasm", allow(dead_code, reason = "a component owns its texts"))]
     Borrowed(&'a [Option<&'a str>]),
+    #[cfg(target_family = "wasm")]
+    Sent(&'a [crate::stages::SentText]),
     Owned(&'a [Option<String>]),
 }
 
@@ -188,6 +204,8 @@ impl<'a> Texts<'a> {
     pub(crate) fn get(self, place: usize) -> Option<&'a str> {
         match self {
             Self::Borrowed(texts) => texts.get(place).copied().flatten(),
+            #[cfg(target_family = "wasm")]
+            Self::Sent(texts) => texts.get(place).and_then(crate::stages::SentText::get),
             Self::Owned(texts) => texts.get(place).and_then(Option::as_deref),
         }
     }
@@ -195,6 +213,8 @@ impl<'a> Texts<'a> {
     pub(crate) const fn len(self) -> usize {
         match self {
             Self::Borrowed(texts) => texts.len(),
+            #[cfg(target_family = "wasm")]
+            Self::Sent(texts) => texts.len(),
             Self::Owned(texts) => texts.len(),
         }
     }
@@ -202,6 +222,7 @@ impl<'a> Texts<'a> {
 
 impl Table<'_> {
     /// Refuses a call that does not carry what was declared, with `further` columns: only a faulty host sends one.
+    #[inline(always)]
     pub(crate) fn check(&self, sent: &Places, further: usize) -> Result<(), PolicyError> {
         let [facts, texts, signals] = sent.counts.map(usize::from);
         let numbers = self.rows.checked_mul(signals + further).and_then(|cells| cells.checked_add(facts));

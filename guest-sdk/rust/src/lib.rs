@@ -39,8 +39,8 @@
 //! Every [`PolicyError`] goes to the operator's log and is one sentence. A panic is a trap: the host drops the guest,
 //! its state with it, and builds another.
 //!
-//! Built for WebAssembly, the crate has the component's allocator and the bindings that `wit_bindgen::generate!` expands,
-//! both of which need unsafe code; every other build of it holds none.
+//! Built for WebAssembly, the crate has the component's allocator, its stages by the canonical ABI and the bindings that
+//! `wit_bindgen::generate!` expands, all of which need unsafe code; every other build of it holds none.
 
 #![cfg_attr(not(any(target_family = "wasm", test)), forbid(unsafe_code))]
 #![deny(missing_docs)]
@@ -63,6 +63,9 @@ pub mod native;
 mod parameters;
 mod policy;
 mod reads;
+#[cfg(target_family = "wasm")]
+#[doc(hidden)]
+pub mod stages;
 mod tasks;
 #[cfg(not(target_family = "wasm"))]
 pub mod testkit;

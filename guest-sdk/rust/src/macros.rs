@@ -161,7 +161,7 @@ macro_rules! __export {
     ($component:ident []) => {};
     ($component:ident [$one:ident]) => {};
     ($component:ident [$($several:ident)+]) => {
-        $crate::wasm::selector::export!($component with_types_in $crate::wasm::selector);
+        $crate::wasm::selector::export!($component with_types_in $crate::stages);
     };
     ($component:ident [$($before:ident)*] classifier $($rest:ident)*) => {
         $crate::wasm::classifier::export!($component with_types_in $crate::wasm::classifier);
@@ -171,7 +171,7 @@ macro_rules! __export {
         $crate::__export!($component [$($before)*] classifier $($rest)*);
     };
     ($component:ident [$($before:ident)*] $stage:ident $($rest:ident)*) => {
-        $crate::wasm::$stage::export!($component with_types_in $crate::wasm::$stage);
+        $crate::wasm::$stage::export!($component with_types_in $crate::stages);
         $crate::__export!($component [$($before)* $stage] $($rest)*);
     };
 }

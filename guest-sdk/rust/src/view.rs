@@ -308,7 +308,7 @@ impl<'a> Candidates<'a> {
     #[inline]
     fn at(&self, place: usize) -> Option<&'a [f64]> {
         let start = self.layout.before() + place * self.table.rows;
-        self.table.numbers.get(start..start + self.table.rows)
+        self.table.numbers.get(start..)?.get(..self.table.rows)
     }
 
     /// The number of rows, at least 1.

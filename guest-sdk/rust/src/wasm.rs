@@ -1,4 +1,5 @@
-//! The component: the contract's bindings, and their implementation by the one guest of the component.
+//! The component: the contract's bindings, and their implementation by the one guest of the component. The stages, which
+//! are called for every decision, are in [`stages`](crate::stages).
 //!
 //! Each interface has a world of its own, so that [`export!`](crate::export!) exports any set of them; `wit-component`
 //! merges the worlds when it encodes the component.
@@ -15,8 +16,8 @@ use std::cell::RefCell;
 use pointsman_contract as contract;
 
 use crate::guest::{Exported, Guest, manifest};
-use crate::layout::{Table, Texts};
 use crate::log::Level;
+use crate::stages::Answer;
 use crate::{PolicyError, Setup};
 
 /// The bindings of one interface. The worlds are ours; the interfaces are those of `wit/`.
@@ -53,26 +54,29 @@ bindings!(logging, "pointsman:sdk/imports-log");
 
 use self::policy::exports::pointsman::policy::policy as exported;
 use self::policy::pointsman::policy::types;
-use self::selector::pointsman::policy::types as answers;
 
-/// Where the guest of a component lives once it is configured.
-pub struct Slot<P: Exported>(RefCell<Option<Guest<P>>>);
+/// Where the guest of a component lives once it is configured, and what its stages answered last.
+pub struct Slot<P: Exported> {
+    guest: RefCell<Option<Guest<P>>>,
+    pub(crate) answer: Answer,
+}
 
 impl<P: Exported> Slot<P> {
     pub const fn empty() -> Self {
-        Self(RefCell::new(None))
+        Self { guest: RefCell::new(None), answer: Answer::new() }
     }
 
     fn configure(&self, setup: &Setup, parameters: &str) -> Result<types::Inputs, String> {
-        let mut slot = self.0.borrow_mut();
+        let mut slot = self.guest.borrow_mut();
         if slot.is_some() {
             return Err("the policy is configured already".to_owned());
         }
         Ok(inputs(slot.insert(Guest::configure(setup, parameters)?).inputs()))
     }
 
+    #[inline]
     pub(crate) fn with<R>(&self, run: impl FnOnce(&mut Guest<P>) -> Result<R, PolicyError>) -> Result<R, String> {
-        match &mut *self.0.borrow_mut() {
+        match &mut *self.guest.borrow_mut() {
             Some(guest) => run(guest).map_err(PolicyError::into),
             None => Err("the policy is not configured".to_owned()),
         }
@@ -136,78 +140,6 @@ fn inputs(inputs: contract::Inputs) -> types::Inputs {
         exclusive_affinity: inputs.exclusive_affinity,
         classify: reads(inputs.classify),
         tick_ms: inputs.tick_ms,
-    }
-}
-
-/// What a stage is sent: the component owns it for the length of the call.
-struct Sent {
-    rows: u32,
-    numbers: Vec<f64>,
-    workers: Option<Vec<u32>>,
-    texts: Option<Vec<Option<String>>>,
-}
-
-impl Sent {
-    fn table(&self) -> Table<'_> {
-        Table {
-            rows: self.rows as usize,
-            numbers: &self.numbers,
-            workers: self.workers.as_deref().unwrap_or_default(),
-            texts: Texts::Owned(self.texts.as_deref().unwrap_or_default()),
-        }
-    }
-}
-
-impl<C: Component> filter::exports::pointsman::policy::worker_filter::Guest for C {
-    fn keep(
-        rows: u32,
-        numbers: Vec<f64>,
-        workers: Option<Vec<u32>>,
-        texts: Option<Vec<Option<String>>>,
-    ) -> Result<Vec<bool>, String> {
-        let sent = Sent { rows, numbers, workers, texts };
-        let mut kept = Vec::new();
-        C::with_slot(|slot| slot.with(|guest| guest.keep(sent.table(), &mut kept)))?;
-        Ok(kept)
-    }
-}
-
-impl<C: Component> scorer::exports::pointsman::policy::worker_scorer::Guest for C {
-    fn score(
-        rows: u32,
-        numbers: Vec<f64>,
-        workers: Option<Vec<u32>>,
-        texts: Option<Vec<Option<String>>>,
-    ) -> Result<Vec<f64>, String> {
-        let sent = Sent { rows, numbers, workers, texts };
-        let mut costs = Vec::new();
-        C::with_slot(|slot| slot.with(|guest| guest.score(sent.table(), &mut costs)))?;
-        Ok(costs)
-    }
-}
-
-impl<C: Component> picker::exports::pointsman::policy::worker_picker::Guest for C {
-    fn pick(
-        rows: u32,
-        numbers: Vec<f64>,
-        workers: Option<Vec<u32>>,
-        texts: Option<Vec<Option<String>>>,
-    ) -> Result<u32, String> {
-        let sent = Sent { rows, numbers, workers, texts };
-        C::with_slot(|slot| slot.with(|guest| guest.pick(sent.table())))
-    }
-}
-
-impl<C: Component> selector::exports::pointsman::policy::worker_selector::Guest for C {
-    fn select(
-        rows: u32,
-        numbers: Vec<f64>,
-        workers: Option<Vec<u32>>,
-        texts: Option<Vec<Option<String>>>,
-    ) -> Result<Option<answers::Selection>, String> {
-        let sent = Sent { rows, numbers, workers, texts };
-        let selection = C::with_slot(|slot| slot.with(|guest| guest.select(sent.table())))?;
-        Ok(selection.map(|contract::Selection { row, cost }| answers::Selection { row, cost }))
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) const RUST: &[(&str, &[File])] = &[
             "src/lanes.rs", "src/layout.rs", "src/lib.rs", "src/log.rs", "src/macros.rs", "src/native.rs",
             "src/parameters.rs", "src/parameters/decimal.rs", "src/parameters/problem.rs", "src/parameters/reader.rs",
             "src/parameters/schema.rs", "src/parameters/tests.rs", "src/parameters/types.rs", "src/policy.rs",
-            "src/reads.rs", "src/tasks.rs", "src/testkit.rs", "src/testkit/classify.rs", "src/view.rs", "src/wasm.rs",
+            "src/reads.rs", "src/stages.rs", "src/tasks.rs", "src/testkit.rs", "src/testkit/classify.rs", "src/view.rs", "src/wasm.rs",
             "src/wasm_classifier.rs",
         ),
     ),

@@ -23,6 +23,8 @@ pub struct DynamoDefaultCostFn {
     decode: bool,
     /// A decode pool that never prefills: only load counts there.
     plain_decode: bool,
+    /// Whether the scorer's terms are those of the router's own settings.
+    usual: bool,
     sampler: Sampler,
 }
 
@@ -35,12 +37,15 @@ impl Policy for DynamoDefaultCostFn {
     fn configure(setup: &Setup, parameters: Parameters) -> Result<Self, PolicyError> {
         let weights = parameters.resolve(&setup.router_config);
         let role = setup.partition.role;
-        Ok(Self {
+        let mut policy = Self {
             decode: role != Role::Prefill,
             plain_decode: role == Role::Decode && !setup.router_config.conditional_disaggregation,
             sampler: Sampler::new(weights.router_temperature, setup.partition.seed),
             weights,
-        })
+            usual: false,
+        };
+        policy.usual = policy.is_usual();
+        Ok(policy)
     }
 
     fn exclusive_affinity(&self) -> bool {

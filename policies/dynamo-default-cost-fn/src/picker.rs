@@ -48,11 +48,10 @@ impl Sampler {
                 cumulative += share;
                 continue;
             }
-            for (row, weight) in self.weights.iter().enumerate().skip(block * BLOCK).take(BLOCK) {
-                cumulative += weight;
-                if goal <= cumulative {
-                    return Some(row);
-                }
+            let first = block * BLOCK;
+            let weights = self.weights.get(first..).unwrap_or_default();
+            if let Some(row) = reach(weights.get(..BLOCK).unwrap_or(weights), goal, &mut cumulative) {
+                return Some(first + row);
             }
         }
         // Rounding can leave the sum of the shares below the goal.
@@ -63,7 +62,6 @@ impl Sampler {
     fn weigh(&mut self, costs: &[f64]) -> f64 {
         let Self { weights, shares, temperature, .. } = self;
         let (lowest, highest) = range(costs);
-        weights.clear();
         weights.resize(costs.len(), 1.0);
         shares.clear();
         if lowest < highest {
@@ -77,10 +75,35 @@ impl Sampler {
             } else {
                 weigh_by(costs, weights, |cost| cost / magnitude * scale - shift);
             }
+        } else {
+            weights.fill(1.0);
         }
         shares.extend(weights.chunks(BLOCK).map(sum));
         shares.iter().sum()
     }
+}
+
+/// The row at which the cumulative weight reaches the goal; else all weights are added to it.
+fn reach(weights: &[f64], goal: f64, cumulative: &mut f64) -> Option<usize> {
+    let (groups, rest) = weights.as_chunks();
+    // By fours: each turn of a loop costs a guest a look at its fuel and its deadline.
+    for (number, [a, b, c, d]) in groups.iter().enumerate() {
+        let first = *cumulative + a;
+        let second = first + b;
+        let third = second + c;
+        *cumulative = third + d;
+        if goal <= *cumulative {
+            let passed = [first, second, third].map(|sum| usize::from(sum < goal));
+            return Some(number * 4 + passed.iter().sum::<usize>());
+        }
+    }
+    for (row, weight) in (groups.len() * 4..).zip(rest) {
+        *cumulative += weight;
+        if goal <= *cumulative {
+            return Some(row);
+        }
+    }
+    None
 }
 
 /// Rows whose weights are summed at once.

@@ -1,7 +1,8 @@
 //! The cost of each worker.
 //!
-//! Written as loops over blocks of columns, which the compiler turns into SIMD and which stay in the nearest cache;
-//! `costs` holds the cache credit first and the cost afterwards. A term that weighs nothing is left out and its column
+//! Written as loops over columns, which the compiler turns into SIMD: one for the router's own settings; for all others
+//! one for each term, over blocks that stay in the nearest cache, where `costs` holds the cache credit first and the cost
+//! afterwards. A term that weighs nothing is left out and its column
 //! not declared: every term is at least 0, so that adding a zero would change no bit.
 
 use pointsman_sdk::lanes::apply;
@@ -57,16 +58,14 @@ impl Scorer for DynamoDefaultCostFn {
         candidates: &Candidates<'_>,
         costs: &mut [f64],
     ) -> Result<(), PolicyError> {
-        let columns = self.columns(request, candidates)?;
         let block_size = f64::from(request.block_size());
         // Dividing by a power of two is multiplying by its inverse, to the last bit and faster.
         if request.block_size().is_power_of_two() {
             let inverse = 1.0 / block_size;
-            self.write(&columns, costs, |tokens| tokens * inverse);
+            self.score_in_blocks(request, candidates, costs, |tokens| tokens * inverse)
         } else {
-            self.write(&columns, costs, |tokens| tokens / block_size);
+            self.score_in_blocks(request, candidates, costs, |tokens| tokens / block_size)
         }
-        Ok(())
     }
 }
 
@@ -151,46 +150,88 @@ impl DynamoDefaultCostFn {
     }
 
     /// Writes the costs; `blocks` turns tokens into blocks.
-    fn write(&self, columns: &Columns<'_>, costs: &mut [f64], blocks: impl Fn(f64) -> f64) {
-        for (number, costs) in costs.chunks_mut(BLOCK).enumerate() {
-            let first = number * BLOCK;
-            if let Some(credit) = &columns.credit {
-                self.write_credit(credit, first, costs, &blocks);
-            }
-            let [decode, multiplier] = [columns.decode, columns.multiplier].map(|column| part(column, first));
-            let weigh = |cost: f64, multiplier: f64| cost * if multiplier.is_nan() { 1.0 } else { multiplier };
-            match &columns.prefill {
-                Some(prefill) => {
-                    let cost = self.prefill_cost(prefill.prompt, &blocks);
-                    let [active, available] = [prefill.active, prefill.available].map(|column| part(column, first));
-                    match (prefill.cached.map(|column| part(column, first)), columns.requests) {
-                        // The router's own settings: one pass, and done.
-                        (Some(cached), None) => {
-                            apply(costs, [active, available, cached, decode, multiplier], |credit, row| {
-                                let [active, available, cached, decode, multiplier] = row;
-                                weigh(cost(credit, active, available, cached, decode), multiplier)
-                            });
-                            continue;
-                        }
-                        (Some(cached), Some(_)) => apply(costs, [active, available, cached, decode], |credit, row| {
-                            let [active, available, cached, decode] = row;
-                            cost(credit, active, available, cached, decode)
-                        }),
-                        (None, _) => apply(costs, [active, available, decode], |_, [active, available, decode]| {
-                            cost(0.0, active, available, 0.0, decode)
-                        }),
-                    }
-                }
-                None if columns.credit.is_some() => {
-                    apply(costs, [decode], |credit, [decode]| positive(decode - credit))
-                }
-                None => apply(costs, [decode], |_, [decode]| decode),
-            }
-            if let Some(requests) = columns.requests {
-                add_weighted(costs, self.weights.decode_active_request_weight, part(requests, first));
-            }
-            apply(costs, [multiplier], |cost, [multiplier]| weigh(cost, multiplier));
+    fn score_in_blocks(
+        &self,
+        request: &Request<'_>,
+        candidates: &Candidates<'_>,
+        costs: &mut [f64],
+        blocks: impl Fn(f64) -> f64,
+    ) -> Result<(), PolicyError> {
+        if self.usual && request.tracks_prefill_tokens()? {
+            return self.score_usual(request, candidates, costs, blocks);
         }
+        let columns = self.columns(request, candidates)?;
+        for (number, costs) in costs.chunks_mut(BLOCK).enumerate() {
+            self.write_block(&columns, number * BLOCK, costs, &blocks);
+        }
+        Ok(())
+    }
+
+    /// Whether the terms are those of the router's own settings.
+    pub(crate) fn is_usual(&self) -> bool {
+        let weights = &self.weights;
+        let [scale, host, disk] =
+            [weights.prefill_load_scale, weights.host_cache_hit_weight, weights.disk_cache_hit_weight];
+        let [shared, requests] = [weights.shared_cache_multiplier, weights.decode_active_request_weight];
+        self.reads_cache() && !self.decays() && scale != 0.0 && host != 0.0 && disk != 0.0 && shared + requests == 0.0
+    }
+
+    /// All terms of the router's own settings in one pass, for a request that is tracked.
+    fn score_usual(
+        &self,
+        request: &Request<'_>,
+        candidates: &Candidates<'_>,
+        costs: &mut [f64],
+        blocks: impl Fn(f64) -> f64,
+    ) -> Result<(), PolicyError> {
+        let weights = &self.weights;
+        let columns = [
+            candidates.column(Signal::CacheOverlapBlocks)?,
+            candidates.column(Signal::CacheHostOverlapBlocks)?,
+            candidates.column(Signal::CacheDiskOverlapBlocks)?,
+            candidates.column(Signal::CacheEstimatedCachedTokens)?,
+            candidates.column(Signal::LoadActivePrefillTokens)?,
+            candidates.column(Signal::LoadAvailable)?,
+            candidates.column(Signal::LoadDecodeCostBlocks)?,
+            candidates.column(Signal::TaintPreferredMultiplier)?,
+        ];
+        let cost = self.prefill_cost(request.prompt_tokens()?, blocks);
+        apply(costs, columns, |_, [device, host, disk, cached, active, available, decode, multiplier]| {
+            let credit = weights.overlap_score_credit * device
+                + weights.host_cache_hit_weight * host
+                + weights.disk_cache_hit_weight * disk;
+            weigh(cost(credit, active, available, cached, decode), multiplier)
+        });
+        Ok(())
+    }
+
+    /// Writes the costs of the rows from `first` on, a term after the other.
+    fn write_block(&self, columns: &Columns<'_>, first: usize, costs: &mut [f64], blocks: impl Fn(f64) -> f64) {
+        if let Some(credit) = &columns.credit {
+            self.write_credit(credit, first, costs, &blocks);
+        }
+        let decode = part(columns.decode, first);
+        match &columns.prefill {
+            Some(prefill) => {
+                let cost = self.prefill_cost(prefill.prompt, &blocks);
+                let [active, available] = [prefill.active, prefill.available].map(|column| part(column, first));
+                match prefill.cached.map(|column| part(column, first)) {
+                    Some(cached) => apply(costs, [active, available, cached, decode], |credit, row| {
+                        let [active, available, cached, decode] = row;
+                        cost(credit, active, available, cached, decode)
+                    }),
+                    None => apply(costs, [active, available, decode], |_, [active, available, decode]| {
+                        cost(0.0, active, available, 0.0, decode)
+                    }),
+                }
+            }
+            None if columns.credit.is_some() => apply(costs, [decode], |credit, [decode]| positive(decode - credit)),
+            None => apply(costs, [decode], |_, [decode]| decode),
+        }
+        if let Some(requests) = columns.requests {
+            add_weighted(costs, self.weights.decode_active_request_weight, part(requests, first));
+        }
+        apply(costs, [part(columns.multiplier, first)], |cost, [multiplier]| weigh(cost, multiplier));
     }
 
     /// The prefill and decode blocks of a worker, of its cache credit, its load, its cached tokens and its decode blocks.
@@ -207,28 +248,20 @@ impl DynamoDefaultCostFn {
     fn write_credit(&self, columns: &Credit<'_>, first: usize, credit: &mut [f64], blocks: impl Fn(f64) -> f64) {
         let weights = &self.weights;
         let device = part(columns.device, first);
-        let [host, disk] = [columns.host, columns.disk].map(|column| column.map(|column| part(column, first)));
-        let (host_weight, disk_weight) = (weights.host_cache_hit_weight, weights.disk_cache_hit_weight);
         let credit0 = weights.overlap_score_credit;
-        match (&columns.decay, host, disk) {
-            // The router's own settings: one pass.
-            (None, Some(host), Some(disk)) => apply(credit, [device, host, disk], |_, [device, host, disk]| {
-                credit0 * device + host_weight * host + disk_weight * disk
+        match &columns.decay {
+            Some(decay) => apply(credit, [device, part(decay.active, first)], |_, [device, active]| {
+                let excess = blocks(active - decay.least);
+                let decay = 1.0 / (1.0 + weights.overlap_score_credit_decay * (excess / decay.blocks));
+                credit0 * decay * device
             }),
-            (decay, host, disk) => {
-                match decay {
-                    Some(decay) => apply(credit, [device, part(decay.active, first)], |_, [device, active]| {
-                        let excess = blocks(active - decay.least);
-                        let decay = 1.0 / (1.0 + weights.overlap_score_credit_decay * (excess / decay.blocks));
-                        credit0 * decay * device
-                    }),
-                    None => apply(credit, [device], |_, [device]| credit0 * device),
-                }
-                for (weight, column) in [(host_weight, host), (disk_weight, disk)] {
-                    if let Some(column) = column {
-                        add_weighted(credit, weight, column);
-                    }
-                }
+            None => apply(credit, [device], |_, [device]| credit0 * device),
+        }
+        for (weight, column) in
+            [(weights.host_cache_hit_weight, columns.host), (weights.disk_cache_hit_weight, columns.disk)]
+        {
+            if let Some(column) = column {
+                add_weighted(credit, weight, part(column, first));
             }
         }
         if let Some(shared) = columns.shared {
@@ -254,6 +287,11 @@ fn part(column: &[f64], first: usize) -> &[f64] {
 
 fn add_weighted(to: &mut [f64], weight: f64, column: &[f64]) {
     apply(to, [column], |sum, [value]| sum + weight * value);
+}
+
+/// A cost, times the multiplier where there is one.
+fn weigh(cost: f64, multiplier: f64) -> f64 {
+    cost * if multiplier.is_nan() { 1.0 } else { multiplier }
 }
 
 /// `value`, at least 0. A comparison, since `f64::max` calls a function on WebAssembly.
