@@ -5,7 +5,7 @@ use std::path::Path;
 use wasm_encoder::{CustomSection, Section};
 use wit_component::{ComponentEncoder, DecodedWasm};
 
-use crate::BuildError;
+use crate::{BuildError, entry};
 
 const POLICY: &str = "pointsman:policy/policy@";
 /// The version field of a component, where a core module has 1 and 0.
@@ -33,6 +33,7 @@ pub fn encode(package: &str, module: &[u8]) -> Result<Vec<u8>, BuildError> {
         .module(module)
         .and_then(ComponentEncoder::encode)
         .map_err(|error| failed(one_line(&format!("{error:#}"))))?;
+    let component = entry::shorten(&component).unwrap_or(component);
     let Ok(DecodedWasm::Component(resolve, world)) = wit_component::decode(&component) else {
         return Err(failed("it cannot be read back".to_owned()));
     };

@@ -9,6 +9,7 @@
 
 mod cargo;
 mod component;
+mod entry;
 mod error;
 
 use std::path::{Path, PathBuf};
