@@ -129,7 +129,7 @@ impl Answer {
     }
 
     fn list<T>(&self, list: &[T]) -> Answered {
-        self.say([0, list.as_ptr().addr() as u32, list.len() as u32, 0, 0, 0, 0, 0])
+        self.say([0, list.as_ptr().expose_provenance() as u32, list.len() as u32, 0, 0, 0, 0, 0])
     }
 
     /// A sentence, in a result whose values begin at the word `at`.
@@ -138,7 +138,7 @@ impl Answer {
         let mut error = self.error.borrow_mut();
         *error = sentence;
         let mut words = [1, 0, 0, 0, 0, 0, 0, 0];
-        words[at..at + 2].copy_from_slice(&[error.as_ptr().addr() as u32, error.len() as u32]);
+        words[at..at + 2].copy_from_slice(&[error.as_ptr().expose_provenance() as u32, error.len() as u32]);
         self.say(words)
     }
 }
