@@ -33,7 +33,11 @@ pub fn encode(package: &str, module: &[u8]) -> Result<Vec<u8>, BuildError> {
         .module(module)
         .and_then(ComponentEncoder::encode)
         .map_err(|error| failed(one_line(&format!("{error:#}"))))?;
-    let component = entry::shorten(&component).unwrap_or(component);
+    let component = match entry::shorten(&component) {
+        // A stage of another type than the contract's makes it invalid.
+        Some(shortened) if wit_component::decode(&shortened).is_ok() => shortened,
+        _ => component,
+    };
     let Ok(DecodedWasm::Component(resolve, world)) = wit_component::decode(&component) else {
         return Err(failed("it cannot be read back".to_owned()));
     };

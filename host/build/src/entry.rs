@@ -9,11 +9,20 @@ use wasm_encoder::{
     EntityType, ExportKind, ExportSection, ImportSection, InstanceSection, Module, ModuleArg, ModuleSection,
     TypeSection, ValType,
 };
-use wasmparser::{BinaryReader, ComponentAlias, ComponentAliasSectionReader, ExternalKind, Result};
+use wasmparser::{
+    BinaryReader, ComponentAlias, ComponentAliasSectionReader, ExternalKind, Instance, InstanceSectionReader, Result,
+};
 
-/// The stages, by the beginning of their names as core functions; the contract gives all of them the same type.
-const STAGE: &str = "pointsman:policy/worker-";
+/// The stages, by their names as core functions; the contract gives all of them the same type.
+const STAGES: [&str; 4] = [
+    "pointsman:policy/worker-filter@0.1.0#keep",
+    "pointsman:policy/worker-scorer@0.1.0#score",
+    "pointsman:policy/worker-picker@0.1.0#pick",
+    "pointsman:policy/worker-selector@0.1.0#select",
+];
 const HEADER: usize = 8;
+/// The most modules, and instances of them, that a component has with the one between: what the profile `compact` takes.
+const MOST: u32 = 4;
 
 /// Sections of a component by their numbers.
 const MODULE: u8 = 1;
@@ -32,7 +41,9 @@ struct Stage<'a> {
 pub(crate) fn shorten(component: &[u8]) -> Option<Vec<u8>> {
     let (stages, before, instances) = stages(component).ok()?;
     let (first, entry) = (stages.first()?, u8::try_from(instances.entries).ok().filter(|index| *index < 0x80)?);
-    if instances.later || stages.iter().any(|stage| stage.index != first.index) {
+    let full = instances.modules.max(instances.instantiated) >= MOST;
+    let one_byte = |stage: &Stage<'_>| component.get(stage.index_at) == Some(&stage.index) && stage.index < 0x80;
+    if full || instances.later || !stages.iter().all(|stage| stage.index == first.index && one_byte(stage)) {
         return None;
     }
     let mut shortened = component.get(..before)?.to_vec();
@@ -49,7 +60,9 @@ pub(crate) fn shorten(component: &[u8]) -> Option<Vec<u8>> {
 #[derive(Default)]
 struct Instances {
     modules: u32,
+    /// All instances; some are but lists of exports.
     entries: u32,
+    instantiated: u32,
     later: bool,
 }
 
@@ -66,7 +79,12 @@ fn stages(component: &[u8]) -> Result<(Vec<Stage<'_>>, usize, Instances)> {
         match id {
             MODULE | INSTANCES if !stages.is_empty() => instances.later = true,
             MODULE => instances.modules += 1,
-            INSTANCES => instances.entries += BinaryReader::new(content, 0).read_var_u32()?,
+            INSTANCES => {
+                for instance in InstanceSectionReader::new(BinaryReader::new(content, content_at))? {
+                    instances.entries += 1;
+                    instances.instantiated += u32::from(matches!(instance?, Instance::Instantiate { .. }));
+                }
+            }
             ALIASES => {
                 for alias in
                     ComponentAliasSectionReader::new(BinaryReader::new(content, content_at))?.into_iter_with_offsets()
@@ -76,7 +94,7 @@ fn stages(component: &[u8]) -> Result<(Vec<Stage<'_>>, usize, Instances)> {
                     else {
                         continue;
                     };
-                    if !name.starts_with(STAGE) {
+                    if !STAGES.contains(&name) {
                         continue;
                     }
                     if stages.is_empty() {
@@ -120,9 +138,10 @@ mod tests {
 
     const TYPE: &str = "(param i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)";
 
-    fn component(after: &str) -> Vec<u8> {
+    fn component(before: &str, after: &str) -> Vec<u8> {
         let text = format!(
             r#"(component
+                {before}
                 (core module $main
                     (memory (export "memory") 1)
                     (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) unreachable)
@@ -143,7 +162,7 @@ mod tests {
 
     #[test]
     fn stages_are_taken_from_the_module_between_and_all_else_stays() {
-        let component = component("");
+        let component = component("", "");
         let shortened = shorten(&component).unwrap();
         Validator::new_with_features(WasmFeatures::all()).validate_all(&shortened).unwrap();
         let (found, _, instances) = stages(&shortened).unwrap();
@@ -155,13 +174,27 @@ mod tests {
         assert!(rest < 300, "the module between has {rest} bytes");
     }
 
+    /// A module and its instance, and an instance that is but a list.
+    const SHIM: &str = "(core module $shim) (core instance (instantiate $shim)) (core instance)";
+
+    #[test]
+    fn what_comes_before_the_stages_counts() {
+        let shortened = shorten(&component(&SHIM.replace("$shim", "$a"), "")).unwrap();
+        Validator::new_with_features(WasmFeatures::all()).validate_all(&shortened).unwrap();
+        let (found, _, instances) = stages(&shortened).unwrap();
+        assert!(found.iter().all(|stage| stage.index == 3));
+        assert_eq!((instances.modules, instances.entries, instances.instantiated), (3, 4, 3));
+    }
+
     #[test]
     fn a_component_of_another_form_stays_as_it_is() {
-        assert!(shorten(&component("(core module $more) (core instance (instantiate $more))")).is_none());
+        let full = ["$a", "$b", "$c"].map(|name| SHIM.replace("$shim", name)).concat();
+        assert!(shorten(&component(&full, "")).is_none(), "the profile `compact` takes no fifth module");
+        assert!(shorten(&component("", "(core module $more) (core instance (instantiate $more))")).is_none());
         for other in ["(component)", "(component (core module))"] {
             assert!(shorten(&wat::parse_str(other).unwrap()).is_none());
         }
-        let component = component("");
+        let component = component("", "");
         assert!(
             (0..component.len()).all(|length| shorten(&component[..length]).is_none_or(|short| short.len() > length))
         );

@@ -93,7 +93,7 @@ fn gallop<K>(keys: &[K], before: impl Fn(&K) -> bool) -> usize {
     while keys.get(bound - 1).is_some_and(&before) {
         bound *= 2;
     }
-    let passed = bound / 2;
+    let passed = (bound / 2).min(keys.len());
     let near = keys.get(passed..bound.min(keys.len())).unwrap_or_default();
     passed + near.partition_point(before)
 }
@@ -292,5 +292,20 @@ impl Source for Candidates<'_> {
 
     fn affinity(&self) -> Option<Range<u32>> {
         self.request.affinity.map(|target| self.table.rows_of(target.worker, target.rank))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gallop_counts_the_first_keys_however_many_there_are() {
+        let keys: Vec<usize> = (0..150).collect();
+        for length in 0..150 {
+            for cut in 0..=length {
+                assert_eq!(gallop(&keys[..length], |key| *key < cut), cut, "{cut} of {length}");
+            }
+        }
     }
 }

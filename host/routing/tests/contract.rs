@@ -185,6 +185,28 @@ fn cache_device_host_and_disk_overlap_blocks() {
 }
 
 #[test]
+fn each_overlap_stands_in_its_workers_row_whichever_workers_have_one() {
+    // Workers 0 and 4 are not there; of 1, 2 and 3 some are not eligible.
+    for overlapping in 0..32_u64 {
+        let overlaps: Vec<_> = (0..5)
+            .filter(|worker| overlapping >> worker & 1 == 1)
+            .map(|worker| overlap(worker, worker as f64 + 10.0, 0.0, 0.0))
+            .collect();
+        for allowed in [&[1, 2, 3][..], &[1, 2], &[3], &[2, 3], &[1, 3]] {
+            let request = Request { overlaps: &overlaps, ..Request::default() };
+            let expected = |workers: &[u64]| {
+                let blocks = |worker: &u64| if overlapping >> worker & 1 == 1 { *worker as f64 + 10.0 } else { 0.0 };
+                workers.iter().map(blocks).collect::<Vec<_>>()
+            };
+            let columns = |request| column(Signal::CacheDeviceOverlapBlocks, request, no_preparation);
+            assert_eq!(columns(&request), expected(&[1, 2, 3]), "{overlapping:b}");
+            let allowed_alone = Request { allowed: Some(allowed), ..request };
+            assert_eq!(columns(&allowed_alone), expected(allowed), "{overlapping:b}, {allowed:?}");
+        }
+    }
+}
+
+#[test]
 fn the_device_overlap_is_never_filled_from_the_estimate() {
     let overlaps = [WorkerOverlap { effective_blocks: 9.0, ..overlap(2, 0.0, 0.0, 0.0) }];
     let request = Request { overlaps: &overlaps, ..Request::default() };

@@ -173,7 +173,8 @@ impl DynamoDefaultCostFn {
         let [scale, host, disk] =
             [weights.prefill_load_scale, weights.host_cache_hit_weight, weights.disk_cache_hit_weight];
         let [shared, requests] = [weights.shared_cache_multiplier, weights.decode_active_request_weight];
-        self.reads_cache() && !self.decays() && scale != 0.0 && host != 0.0 && disk != 0.0 && shared + requests == 0.0
+        let further = self.decays() || shared != 0.0 || requests != 0.0;
+        self.reads_cache() && scale != 0.0 && host != 0.0 && disk != 0.0 && !further
     }
 
     /// All terms of the router's own settings in one pass, for a request that is tracked.
@@ -592,10 +593,17 @@ mod tests {
             let block_size = [16, 17, 512][round % 3];
             let role = Role::ALL[round / 3 % 4];
             let conditional = round / 12 % 2 == 1;
-            let mut weight = |most: f64| if rng.bool() { 0.0 } else { rng.f64() * most };
-            let weights = [weight(3.0), weight(2.0), weight(4.0), weight(64.0), weight(1.0), weight(1.0), weight(1.0)];
+            // Every fourth round has the terms of the router's own settings, whatever they weigh.
+            let usual = round % 4 == 3;
+            let mut weight = |most: f64, usually: bool| {
+                let weighs = if usual { usually } else { rng.bool() };
+                if weighs { (1.0 - rng.f64()) * most } else { 0.0 }
+            };
+            let [credit, scale, host, disk] =
+                [(3.0, true), (4.0, true), (1.0, true), (1.0, true)].map(|(most, usually)| weight(most, usually));
+            let [decay, requests, shared] = [2.0, 64.0, 1.0].map(|most| weight(most, false));
+            let weights = [credit, decay, scale, requests, host, disk, shared];
             let config = RouterConfig { conditional_disaggregation: conditional, ..RouterConfig::default() };
-            let [credit, decay, scale, requests, host, disk, shared] = weights;
             let parameters = format!(
                 r#"{{"overlap_score_credit":{credit:?},"overlap_score_credit_decay":{decay:?},"prefill_load_scale":{scale:?},
                 "decode_active_request_weight":{requests:?},"host_cache_hit_weight":{host:?},"disk_cache_hit_weight":{disk:?},
