@@ -33,12 +33,13 @@ pub fn encode(package: &str, module: &[u8]) -> Result<Vec<u8>, BuildError> {
         .module(module)
         .and_then(ComponentEncoder::encode)
         .map_err(|error| failed(one_line(&format!("{error:#}"))))?;
-    let component = match entry::shorten(&component) {
-        // A stage of another type than the contract's makes it invalid.
-        Some(shortened) if wit_component::decode(&shortened).is_ok() => shortened,
-        _ => component,
+    let read = |component: Vec<u8>| match wit_component::decode(&component) {
+        Ok(DecodedWasm::Component(resolve, world)) => Some((component, resolve, world)),
+        _ => None,
     };
-    let Ok(DecodedWasm::Component(resolve, world)) = wit_component::decode(&component) else {
+    // The shortened one is invalid where a stage has another type than the contract's.
+    let Some((component, resolve, world)) = entry::shorten(&component).and_then(read).or_else(|| read(component))
+    else {
         return Err(failed("it cannot be read back".to_owned()));
     };
     let exports_policy = resolve

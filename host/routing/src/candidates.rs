@@ -61,24 +61,33 @@ impl Projection {
 
     /// Finds each overlap's row: a merge of two sorted lists.
     fn place_overlaps(&mut self, table: &WorkerTable, overlaps: &[WorkerOverlap]) {
-        let (mut row, mut tier_matches) = (0, false);
+        let (mut next, mut tier_matches) = (0, false);
         self.overlaps.reserve(overlaps.len());
         for (place, overlap) in (0..).zip(overlaps) {
             tier_matches |= overlap.matches_a_tier();
             let WorkerKey { worker, rank } = overlap.key;
-            if table.keys.get(row) != Some(&overlap.key) {
-                // Written out, since the derived comparison takes thrice as long.
-                let before = |key: &WorkerKey| key.worker < worker || (key.worker == worker && key.rank < rank);
-                row += gallop(table.keys.get(row..).unwrap_or_default(), before);
-                if table.keys.get(row) != Some(&overlap.key) {
-                    continue;
-                }
+            // Written out, since the derived comparison takes thrice as long.
+            let before = |key: &WorkerKey| key.worker < worker || (key.worker == worker && key.rank < rank);
+            if let Some(row) = seek(&table.keys, &mut next, &overlap.key, before) {
+                self.overlaps.push(Placed { row: row as u32, overlap: place });
             }
-            self.overlaps.push(Placed { row: row as u32, overlap: place });
-            row += 1;
         }
         self.tier_matches = tier_matches;
     }
+}
+
+/// Where the key is among keys that ascend, from `next` on, which moves past it: so for keys that ascend too.
+#[inline]
+fn seek<K: PartialEq>(keys: &[K], next: &mut usize, key: &K, before: impl Fn(&K) -> bool) -> Option<usize> {
+    // Most often it is the next one, where all have one.
+    if keys.get(*next) != Some(key) {
+        *next += gallop(keys.get(*next..).unwrap_or_default(), before);
+        if keys.get(*next) != Some(key) {
+            return None;
+        }
+    }
+    *next += 1;
+    Some(*next - 1)
 }
 
 /// How many keys come first of which `before` is true. The end is most often near, so the first keys are looked at one by
@@ -261,14 +270,10 @@ impl Source for Candidates<'_> {
     fn place<'a>(&'a self, rows: Rows<'_>, buffer: &'a mut Vec<Placed>) -> &'a [Placed] {
         let Rows::Some(rows) = rows else { return &self.projection.overlaps };
         buffer.clear();
-        let mut rest = rows;
+        let mut next = 0;
         for Placed { row, overlap } in &self.projection.overlaps {
-            rest = rest.get(gallop(rest, |before| before < row)..).unwrap_or_default();
-            if let Some((found, after)) = rest.split_first()
-                && found == row
-            {
-                buffer.push(Placed { row: (rows.len() - rest.len()) as u32, overlap: *overlap });
-                rest = after;
+            if let Some(place) = seek(rows, &mut next, row, |before| before < row) {
+                buffer.push(Placed { row: place as u32, overlap: *overlap });
             }
         }
         buffer

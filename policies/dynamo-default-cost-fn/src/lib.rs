@@ -23,7 +23,7 @@ pub struct DynamoDefaultCostFn {
     decode: bool,
     /// A decode pool that never prefills: only load counts there.
     plain_decode: bool,
-    /// Whether the scorer's terms are those of the router's own settings.
+    /// Whether the scorer's terms, for a tracked request, are those of the router's own settings.
     usual: bool,
     sampler: Sampler,
 }
@@ -37,15 +37,14 @@ impl Policy for DynamoDefaultCostFn {
     fn configure(setup: &Setup, parameters: Parameters) -> Result<Self, PolicyError> {
         let weights = parameters.resolve(&setup.router_config);
         let role = setup.partition.role;
-        let mut policy = Self {
+        let plain_decode = role == Role::Decode && !setup.router_config.conditional_disaggregation;
+        Ok(Self {
             decode: role != Role::Prefill,
-            plain_decode: role == Role::Decode && !setup.router_config.conditional_disaggregation,
+            plain_decode,
+            usual: !plain_decode && weights.are_usual(),
             sampler: Sampler::new(weights.router_temperature, setup.partition.seed),
             weights,
-            usual: false,
-        };
-        policy.usual = policy.is_usual();
-        Ok(policy)
+        })
     }
 
     fn exclusive_affinity(&self) -> bool {

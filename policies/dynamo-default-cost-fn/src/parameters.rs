@@ -45,6 +45,21 @@ pub(crate) struct Weights {
     pub(crate) router_temperature: f64,
 }
 
+impl Weights {
+    /// Whether what weighs anything is what does by the router's own settings.
+    pub(crate) fn are_usual(&self) -> bool {
+        let weighs = [
+            self.overlap_score_credit,
+            self.prefill_load_scale,
+            self.host_cache_hit_weight,
+            self.disk_cache_hit_weight,
+        ];
+        let further = [self.shared_cache_multiplier, self.decode_active_request_weight];
+        let decays = self.overlap_score_credit_decay > 0.0;
+        !decays && weighs.iter().all(|weight| *weight != 0.0) && further.iter().all(|weight| *weight == 0.0)
+    }
+}
+
 impl Parameters {
     pub(crate) fn resolve(&self, config: &RouterConfig) -> Weights {
         Weights {
