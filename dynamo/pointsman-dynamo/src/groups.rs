@@ -28,6 +28,9 @@ impl Groups {
 }
 
 fn group(signal: &str) -> WorkerInputs {
+    if signal == Signal::LoadPrefillCostTokens.name() {
+        return WorkerInputs::CACHE | WorkerInputs::LOAD;
+    }
     match signal.split_once('.') {
         Some(("cache", _)) => WorkerInputs::CACHE,
         Some(("load", _)) => WorkerInputs::LOAD,

@@ -7,7 +7,7 @@ use dynamo_kv_router::plugins::worker_selection::{
     WorkerSelectionInputTrigger,
 };
 use dynamo_kv_router::protocols::WorkerWithDpRank;
-use pointsman_routing::{Fact, HostedTable, Rows, Signal, Text, Trigger};
+use pointsman_routing::{Fact, HostedTable, Rows, Signal, Text, Trigger, prefill_cost_tokens};
 
 use crate::clock;
 use crate::numbers::Numbers;
@@ -222,6 +222,15 @@ impl<C: Candidates> HostedTable for Table<'_, C> {
                 });
             }
             Signal::LoadActivePrefillTokens => self.load(rows, out, |load| load.active_prefill_tokens() as f64),
+            Signal::LoadPrefillCostTokens => {
+                let prompt = self.context.prompt_tokens() as f64;
+                rows.write(out, |row| {
+                    let cached = self.candidates.cache(row).map_or(0, |cache| cache.accounting_cache_estimate().1);
+                    let active = self.candidates.load(row).filter(|load| load.is_available());
+                    let tokens = active.map(WorkerLoadInput::active_prefill_tokens);
+                    tokens.map_or(prompt, |active| prefill_cost_tokens(active as f64, prompt, cached as f64))
+                });
+            }
             Signal::LoadDecodeCostBlocks => self.load(rows, out, WorkerLoadInput::decode_cost_blocks),
             Signal::LoadActiveRequests => self.load(rows, out, |load| load.active_requests() as f64),
             Signal::LoadAvailable => self.load(rows, out, |load| f64::from(u8::from(load.is_available()))),

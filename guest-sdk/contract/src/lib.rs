@@ -14,7 +14,7 @@ pub use classifier::{
     Admission, ClassifierWorker, ErrorClass, Event, Progress, Rejection, Resolution, TargetChange, Ticket, Verdict,
 };
 pub use types::{Inputs, LEAST_TICK_MS, Manifest, Partition, Reads, Role, RouterConfig, Selection, Stages};
-pub use vocabulary::{COST, Fact, Group, Reader, Signal, Text, Trigger, is_missing, missing};
+pub use vocabulary::{COST, Fact, Group, Reader, Signal, Text, Trigger, is_missing, missing, prefill_cost_tokens};
 
 /// The package and version of the contract that this crate speaks.
 pub const CONTRACT: &str = "pointsman:policy@0.1.0";

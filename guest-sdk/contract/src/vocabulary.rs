@@ -165,6 +165,9 @@ vocabulary! {
         CacheSharedBeyondEffectiveBlocks = "cache.shared-beyond-effective-blocks",
         /// Tokens in the worker's prefill stage. 0 where the load is not known.
         LoadActivePrefillTokens = "load.active-prefill-tokens",
+        /// `load.active-prefill-tokens` and this request's prompt, taken whole: plus what `cache.estimated-cached-tokens`
+        /// leaves of it, at least 0, plus the cached tokens themselves. The prompt alone where the load is not known.
+        LoadPrefillCostTokens = "load.prefill-cost-tokens",
         /// `load.decode-blocks` + `load.added-blocks`. 0 where the load is not known.
         LoadDecodeCostBlocks = "load.decode-cost-blocks",
         /// KV blocks of the worker's active requests. 0 where the load is not known.
@@ -311,6 +314,26 @@ impl Fact {
 }
 
 impl Signal {
+    /// Its value in a row of a table written by hand, which gives some signals by name: what is given, else what
+    /// follows from the others, else [`absent`](Self::absent).
+    pub fn of_given(self, prompt_tokens: f64, given: impl Fn(&str) -> Option<f64>) -> f64 {
+        let value = |signal: Self| given(signal.name()).unwrap_or(signal.absent());
+        match self {
+            Self::LoadPrefillCostTokens => given(self.name()).unwrap_or_else(|| {
+                let known = value(Self::LoadAvailable) == 1.0;
+                let [active, cached] = [Self::LoadActivePrefillTokens, Self::CacheEstimatedCachedTokens].map(value);
+                if known { prefill_cost_tokens(active, prompt_tokens, cached) } else { prompt_tokens }
+            }),
+            other => value(other),
+        }
+    }
+
+    /// Whether the host finds it by the request's prefix overlaps.
+    #[must_use]
+    pub fn is_of_cache(self) -> bool {
+        self == Self::LoadPrefillCostTokens || self.name().starts_with("cache.")
+    }
+
     /// The value that stands for an absent one: 0 where the vocabulary says 0, else the missing NaN.
     #[must_use]
     pub const fn absent(self) -> f64 {
@@ -322,6 +345,7 @@ impl Signal {
             | Self::CacheOverlapBlocks
             | Self::CacheEstimatedCachedTokens
             | Self::LoadActivePrefillTokens
+            | Self::LoadPrefillCostTokens
             | Self::LoadDecodeCostBlocks
             | Self::LoadDecodeBlocks
             | Self::LoadAddedBlocks
@@ -334,4 +358,13 @@ impl Signal {
             | Self::WorkerMaxNumBatchedTokens => missing(),
         }
     }
+}
+
+/// The value of [`Signal::LoadPrefillCostTokens`] where the load is known.
+#[must_use]
+#[inline]
+pub fn prefill_cost_tokens(active: f64, prompt: f64, cached: f64) -> f64 {
+    // A comparison, since `f64::max` would call a function in a guest.
+    let uncached = prompt - cached;
+    active + if uncached > 0.0 { uncached } else { 0.0 } + cached
 }

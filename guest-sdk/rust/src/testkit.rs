@@ -173,9 +173,13 @@ impl Table {
             let absent = Fact::from_name(name).map_or(missing(), Fact::absent);
             numbers.push(find(&self.facts, name).unwrap_or(absent));
         }
+        let prompt = find(&self.facts, Fact::PromptTokens.name()).unwrap_or(Fact::PromptTokens.absent());
         for name in &reads.signals {
-            let absent = if name == COST { 0.0 } else { Signal::from_name(name).map_or(missing(), Signal::absent) };
-            numbers.extend(self.rows.iter().map(|row| find(&row.signals, name).unwrap_or(absent)));
+            let absent = if name == COST { 0.0 } else { missing() };
+            numbers.extend(self.rows.iter().map(|row| match Signal::from_name(name) {
+                Some(signal) => signal.of_given(prompt, |name| find(&row.signals, name)),
+                None => find(&row.signals, name).unwrap_or(absent),
+            }));
         }
         let text = |name: &String| self.texts.iter().find(|(known, _)| known == name).map(|(_, text)| text.as_str());
         Packed {

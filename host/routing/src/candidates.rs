@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use pointsman_admission::WorkerKey;
-use pointsman_contract::{Fact, Signal, Text, missing};
+use pointsman_contract::{Fact, Signal, Text, missing, prefill_cost_tokens};
 
 use crate::eligibility;
 use crate::request::{Request, WorkerOverlap};
@@ -107,6 +107,11 @@ fn gallop<K>(keys: &[K], before: impl Fn(&K) -> bool) -> usize {
     passed + near.partition_point(before)
 }
 
+/// Whether each row has an overlap, in the order of the overlaps: no row is placed twice.
+fn one_for_each(placed: &[Placed], overlaps: &[WorkerOverlap], out: &[f64]) -> bool {
+    placed.len() == out.len() && overlaps.len() == out.len()
+}
+
 /// Which projections a policy's columns need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
@@ -127,8 +132,7 @@ impl Candidates<'_> {
     /// Writes `value(overlap)` for each row, `absent` for a row without one.
     fn overlap_column(&self, placed: &[Placed], out: &mut [f64], absent: f64, value: impl Fn(&WorkerOverlap) -> f64) {
         let overlaps = self.request.overlaps;
-        if placed.len() == out.len() && overlaps.len() == out.len() {
-            // Each row has one: no row is placed twice.
+        if one_for_each(placed, overlaps, out) {
             out.iter_mut().zip(overlaps).for_each(|(out, overlap)| *out = one_nan(value(overlap)));
             return;
         }
@@ -166,15 +170,41 @@ impl Candidates<'_> {
         self.blank_unknown(rows, out);
     }
 
+    /// Writes [`Signal::LoadPrefillCostTokens`].
+    fn prefill_cost_column(&self, rows: Rows<'_>, placed: &[Placed], out: &mut [f64]) {
+        let (active, overlaps) = (&self.table.prefill_tokens, self.request.overlaps);
+        let prompt = self.request.prompt_tokens as f64;
+        let cost =
+            |active, overlap: &WorkerOverlap| one_nan(prefill_cost_tokens(active, prompt, overlap.cached_tokens));
+        if one_for_each(placed, overlaps, out) {
+            rows.gather(active, out);
+            out.iter_mut().zip(overlaps).for_each(|(out, overlap)| *out = cost(*out, overlap));
+        } else {
+            rows.gather_map(active, out, |active| prefill_cost_tokens(active, prompt, 0.0));
+            for Placed { row, overlap } in placed {
+                let active = rows.get(*row).and_then(|row| active.get(row as usize));
+                let found = active.zip(overlaps.get(*overlap as usize));
+                if let (Some(out), Some((active, overlap))) = (out.get_mut(*row as usize), found) {
+                    *out = cost(*active, overlap);
+                }
+            }
+        }
+        self.fill_unknown(rows, out, prompt);
+    }
+
     /// Makes the values 0 where the load is not known.
     fn blank_unknown(&self, rows: Rows<'_>, out: &mut [f64]) {
+        self.fill_unknown(rows, out, 0.0);
+    }
+
+    fn fill_unknown(&self, rows: Rows<'_>, out: &mut [f64], with: f64) {
         if self.table.loads_known() {
             return;
         }
         for (place, value) in (0..).zip(out) {
             let known = rows.get(place).and_then(|row| self.table.load_available.get(row as usize));
             if known.is_none_or(|known| *known == 0.0) {
-                *value = 0.0;
+                *value = with;
             }
         }
     }
@@ -207,6 +237,7 @@ impl Candidates<'_> {
                 self.shared_column(placed, out, |overlap| overlap.effective_blocks);
             }
             Signal::LoadActivePrefillTokens => self.load_column(rows, out, &table.prefill_tokens),
+            Signal::LoadPrefillCostTokens => self.prefill_cost_column(rows, placed, out),
             Signal::LoadDecodeBlocks => self.load_column(rows, out, &table.decode_blocks),
             Signal::LoadActiveRequests => self.load_column(rows, out, &table.active_requests),
             Signal::LoadAvailable => rows.gather(&table.load_available, out),

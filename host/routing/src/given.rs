@@ -254,13 +254,13 @@ impl Source for GivenSource<'_> {
 
     fn column(&self, signal: SignalId, rows: Rows<'_>, _: &[Placed], out: &mut [f64]) {
         let name = self.vocabulary.signal_name(signal);
-        let absent = match signal {
-            SignalId::Known(signal) => signal.absent(),
-            SignalId::Extra(_) | SignalId::Cost => missing(),
-        };
         rows.write(out, |row| {
             let signals = self.table.workers.get(row as usize).map_or(&[][..], |(_, signals)| signals);
-            signals.iter().find(|(given, _)| given == name).map_or(absent, |(_, value)| *value)
+            let given = |name: &str| signals.iter().find(|(given, _)| given == name).map(|(_, value)| *value);
+            match signal {
+                SignalId::Known(signal) => signal.of_given(self.fact(Fact::PromptTokens), given),
+                SignalId::Extra(_) | SignalId::Cost => given(name).unwrap_or(missing()),
+            }
         });
     }
 

@@ -49,7 +49,7 @@ pub use hosted::{HostedDecision, HostedPolicy, HostedTable};
 pub use partition::{Counts, Decision, Partition};
 pub use pipeline::{Explanation, StageMode};
 pub use pointsman_admission::WorkerKey;
-pub use pointsman_contract::{Fact, Inputs, Role, RouterConfig, Signal, Stages, Text, Trigger};
+pub use pointsman_contract::{Fact, Inputs, Role, RouterConfig, Signal, Stages, Text, Trigger, prefill_cost_tokens};
 pub use registry::{DEFAULT, Provider};
 pub use request::{Affinity, Request, Session, WorkerOverlap};
 pub use reservation::ReservationId;

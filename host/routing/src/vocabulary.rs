@@ -38,7 +38,7 @@ pub(crate) struct Plan {
 }
 
 fn is_cache(signal: &SignalId) -> bool {
-    matches!(signal, SignalId::Known(signal) if signal.name().starts_with("cache."))
+    matches!(signal, SignalId::Known(signal) if signal.is_of_cache())
 }
 
 impl Plan {

@@ -234,6 +234,29 @@ fn cache_effective_overlap_blocks_and_estimated_cached_tokens() {
 }
 
 #[test]
+fn load_prefill_cost_tokens_count_the_prompt_whole_and_cached_tokens_beyond_it() {
+    // 96 tokens are cached on worker 2, 16 on worker 3.
+    let overlaps = [overlap(2, 4.0, 2.0, 2.0), overlap(3, 1.0, 0.0, 0.0)];
+    let prepare = |partition: &Partition| {
+        for (worker, load) in [(1, Some(5.0)), (2, Some(7.0)), (3, None)] {
+            let load = load.map(|active_prefill_tokens| Load { active_prefill_tokens, ..Load::default() });
+            assert!(partition.set_load(WorkerKey::new(worker, 0), load));
+        }
+    };
+    let signal = Signal::LoadPrefillCostTokens;
+    let request = Request { overlaps: &overlaps, prompt_tokens: 100, ..Request::default() };
+    assert_eq!(column(signal, &request, prepare), [105.0, 107.0, 100.0], "the load of worker 3 is not known");
+    assert_eq!(column(signal, &request, no_preparation), [100.0, 100.0, 100.0]);
+    let short = Request { prompt_tokens: 40, ..request };
+    assert_eq!(column(signal, &short, prepare), [45.0, 103.0, 40.0]);
+    let some = Request { allowed: Some(&[2, 3]), ..short };
+    assert_eq!(column(signal, &some, prepare), [103.0, 40.0]);
+    let overlaps = [overlap(1, 0.0, 0.0, 0.0), overlaps[0], overlaps[1]];
+    let all_overlap = Request { overlaps: &overlaps, ..short };
+    assert_eq!(column(signal, &all_overlap, prepare), [45.0, 103.0, 40.0]);
+}
+
+#[test]
 fn cache_shared_beyond_device_and_beyond_effective_blocks() {
     let overlaps = [overlap(2, 4.0, 4.0, 0.0)];
     let request = Request { overlaps: &overlaps, shared: Some(&[(0, 3), (5, 10)]), ..Request::default() };

@@ -25,14 +25,17 @@ impl Scorer for DynamoDefaultCostFn {
         let weights = &self.weights;
         let mut reads = Reads::PREFERRED_TAINT | Signal::LoadDecodeCostBlocks | Fact::TracksPrefillTokens;
         if weights.prefill_load_scale != 0.0 {
-            reads = reads | Signal::LoadActivePrefillTokens | Signal::LoadAvailable | Fact::PromptTokens;
+            reads = if self.reads_cache() {
+                reads | Signal::LoadPrefillCostTokens
+            } else {
+                reads | Signal::LoadActivePrefillTokens | Fact::PromptTokens
+            };
         }
         if weights.decode_active_request_weight != 0.0 {
             reads = reads | Signal::LoadActiveRequests;
         }
         if self.reads_cache() {
-            // Both always, since a policy that reads no cache has its full prompts booked.
-            reads = reads | Signal::CacheOverlapBlocks | Signal::CacheEstimatedCachedTokens;
+            reads = reads | Signal::CacheOverlapBlocks;
             if weights.host_cache_hit_weight != 0.0 {
                 reads = reads | Signal::CacheHostOverlapBlocks;
             }
@@ -74,6 +77,7 @@ const BLOCK: usize = 256;
 
 /// What one call reads; a column that weighs nothing is absent.
 struct Columns<'a> {
+    /// For a request that is tracked.
     prefill: Option<Prefill<'a>>,
     credit: Option<Credit<'a>>,
     decode: &'a [f64],
@@ -81,12 +85,10 @@ struct Columns<'a> {
     multiplier: &'a [f64],
 }
 
-/// Prefill work, for a request that is tracked.
+/// Prefill work in tokens: that of each worker, and what this request adds to all.
 struct Prefill<'a> {
-    prompt: f64,
-    active: &'a [f64],
-    available: &'a [f64],
-    cached: Option<&'a [f64]>,
+    tokens: &'a [f64],
+    further: f64,
 }
 
 /// What a worker's caches save.
@@ -113,10 +115,15 @@ impl DynamoDefaultCostFn {
         let reads_cache = self.reads_cache();
         let weighs = |weight: f64, signal| (weight != 0.0).then(|| candidates.column(signal)).transpose();
         let prefill = if tracked && weights.prefill_load_scale != 0.0 {
-            let cached = reads_cache.then(|| candidates.column(Signal::CacheEstimatedCachedTokens)).transpose()?;
-            let active = candidates.column(Signal::LoadActivePrefillTokens)?;
-            let available = candidates.column(Signal::LoadAvailable)?;
-            Some(Prefill { prompt: request.prompt_tokens()?, active, available, cached })
+            Some(if reads_cache {
+                Prefill { tokens: candidates.column(Signal::LoadPrefillCostTokens)?, further: 0.0 }
+            } else {
+                // Nothing is taken as cached, and nothing as active where the load is not known.
+                Prefill {
+                    tokens: candidates.column(Signal::LoadActivePrefillTokens)?,
+                    further: request.prompt_tokens()?,
+                }
+            })
         } else {
             None
         };
@@ -158,7 +165,7 @@ impl DynamoDefaultCostFn {
         blocks: impl Fn(f64) -> f64,
     ) -> Result<(), PolicyError> {
         if self.usual && request.tracks_prefill_tokens()? {
-            return self.score_usual(request, candidates, costs, blocks);
+            return self.score_usual(candidates, costs, blocks);
         }
         let columns = self.columns(request, candidates)?;
         for (number, costs) in costs.chunks_mut(BLOCK).enumerate() {
@@ -171,7 +178,6 @@ impl DynamoDefaultCostFn {
     /// would take a guest a fifth more fuel over few workers.
     fn score_usual(
         &self,
-        request: &Request<'_>,
         candidates: &Candidates<'_>,
         costs: &mut [f64],
         blocks: impl Fn(f64) -> f64,
@@ -181,18 +187,16 @@ impl DynamoDefaultCostFn {
             candidates.column(Signal::CacheOverlapBlocks)?,
             candidates.column(Signal::CacheHostOverlapBlocks)?,
             candidates.column(Signal::CacheDiskOverlapBlocks)?,
-            candidates.column(Signal::CacheEstimatedCachedTokens)?,
-            candidates.column(Signal::LoadActivePrefillTokens)?,
-            candidates.column(Signal::LoadAvailable)?,
+            candidates.column(Signal::LoadPrefillCostTokens)?,
             candidates.column(Signal::LoadDecodeCostBlocks)?,
             candidates.column(Signal::TaintPreferredMultiplier)?,
         ];
-        let cost = self.prefill_cost(request.prompt_tokens()?, blocks);
-        apply(costs, columns, |_, [device, host, disk, cached, active, available, decode, multiplier]| {
+        let cost = self.prefill_cost(blocks);
+        apply(costs, columns, |_, [device, host, disk, tokens, decode, multiplier]| {
             let credit = weights.overlap_score_credit * device
                 + weights.host_cache_hit_weight * host
                 + weights.disk_cache_hit_weight * disk;
-            weigh(cost(credit, active, available, cached, decode), multiplier)
+            weigh(cost(credit, tokens, decode), multiplier)
         });
         Ok(())
     }
@@ -205,17 +209,11 @@ impl DynamoDefaultCostFn {
         let decode = part(columns.decode, first);
         match &columns.prefill {
             Some(prefill) => {
-                let cost = self.prefill_cost(prefill.prompt, &blocks);
-                let [active, available] = [prefill.active, prefill.available].map(|column| part(column, first));
-                match prefill.cached.map(|column| part(column, first)) {
-                    Some(cached) => apply(costs, [active, available, cached, decode], |credit, row| {
-                        let [active, available, cached, decode] = row;
-                        cost(credit, active, available, cached, decode)
-                    }),
-                    None => apply(costs, [active, available, decode], |_, [active, available, decode]| {
-                        cost(0.0, active, available, 0.0, decode)
-                    }),
-                }
+                let cost = self.prefill_cost(&blocks);
+                apply(costs, [part(prefill.tokens, first), decode], |credit, [tokens, decode]| {
+                    let credit = if columns.credit.is_some() { credit } else { 0.0 };
+                    cost(credit, tokens + prefill.further, decode)
+                });
             }
             None if columns.credit.is_some() => apply(costs, [decode], |credit, [decode]| positive(decode - credit)),
             None => apply(costs, [decode], |_, [decode]| decode),
@@ -226,14 +224,10 @@ impl DynamoDefaultCostFn {
         apply(costs, [part(columns.multiplier, first)], |cost, [multiplier]| weigh(cost, multiplier));
     }
 
-    /// The prefill and decode blocks of a worker, of its cache credit, its load, its cached tokens and its decode blocks.
-    fn prefill_cost(&self, prompt: f64, blocks: impl Fn(f64) -> f64) -> impl Fn(f64, f64, f64, f64, f64) -> f64 {
+    /// The prefill and decode blocks of a worker, of its cache credit, its tokens and its decode blocks.
+    fn prefill_cost(&self, blocks: impl Fn(f64) -> f64) -> impl Fn(f64, f64, f64) -> f64 {
         let scale = self.weights.prefill_load_scale;
-        move |credit, active, available, cached, decode| {
-            let tokens = active + positive(prompt - cached) + cached;
-            let tokens = if available == 1.0 { tokens } else { prompt };
-            scale * positive(blocks(tokens) - credit) + decode
-        }
+        move |credit, tokens, decode| scale * positive(blocks(tokens) - credit) + decode
     }
 
     /// Writes each worker's cache credit, in blocks.
@@ -454,11 +448,9 @@ mod tests {
         assert_eq!(
             signals(&with(least)),
             [
-                "cache.estimated-cached-tokens",
                 "cache.overlap-blocks",
-                "load.active-prefill-tokens",
-                "load.available",
                 "load.decode-cost-blocks",
+                "load.prefill-cost-tokens",
                 "taint.preferred-multiplier",
             ]
         );
@@ -467,15 +459,13 @@ mod tests {
             signals(&with(all)),
             [
                 "cache.disk-overlap-blocks",
-                "cache.estimated-cached-tokens",
                 "cache.host-overlap-blocks",
                 "cache.overlap-blocks",
                 "cache.shared-beyond-device-blocks",
                 "cache.shared-beyond-effective-blocks",
-                "load.active-prefill-tokens",
                 "load.active-requests",
-                "load.available",
                 "load.decode-cost-blocks",
+                "load.prefill-cost-tokens",
                 "taint.preferred-multiplier",
             ]
         );

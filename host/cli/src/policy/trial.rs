@@ -131,19 +131,25 @@ fn arguments(
         };
         numbers.push(given(&table.facts, name).unwrap_or(fact.absent()));
     }
+    let prompt = given(&table.facts, Fact::PromptTokens.name()).unwrap_or(Fact::PromptTokens.absent());
     for name in &reads.signals {
-        let absent = match Signal::from_name(name) {
-            Some(signal) => signal.absent(),
+        let signal = Signal::from_name(name);
+        match signal {
+            Some(_) => {}
             None if name == "cost" => {
                 numbers.extend(if costs.is_empty() { vec![0.0; rows.len()] } else { costs.to_vec() });
                 continue;
             }
-            None if name.starts_with("metric.") || name.starts_with("label.") => missing(),
+            None if name.starts_with("metric.") || name.starts_with("label.") => {}
             None => return unknown("signal", name, Signal::ALL.iter().map(|signal| signal.name()).collect()),
-        };
+        }
         for row in rows {
             let signals = table.workers.get(*row as usize).map_or(&[][..], |(_, signals)| signals);
-            numbers.push(given(signals, name).unwrap_or(absent));
+            let value = |name: &str| given(signals, name);
+            numbers.push(match signal {
+                Some(signal) => signal.of_given(prompt, value),
+                None => value(name).unwrap_or(missing()),
+            });
         }
     }
     let mut texts = Vec::new();
