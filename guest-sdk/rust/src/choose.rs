@@ -46,8 +46,15 @@ impl Best {
             self = self.look(row, *first_of, draw).look(row + 1, *second, draw);
             self = self.look(row + 2, *third, draw).look(row + 3, *fourth, draw);
         }
-        for (row, cost) in (first + groups.len() * 4..).zip(rest) {
+        let row = first + groups.len() * 4;
+        if let [cost, rest @ ..] = rest {
             self = self.look(row, *cost, draw);
+            if let [cost, rest @ ..] = rest {
+                self = self.look(row + 1, *cost, draw);
+                if let [cost, ..] = rest {
+                    self = self.look(row + 2, *cost, draw);
+                }
+            }
         }
         self
     }

@@ -6,12 +6,15 @@ use std::fmt;
 
 /// One sentence for the operator's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PolicyError(Cow<'static, str>);
+pub struct PolicyError(
+    // A pointer, which is never null: a result of it is one test, also where the compiler does not see who made it.
+    Box<Cow<'static, str>>,
+);
 
 impl PolicyError {
     /// An error of that sentence.
     pub fn failed(message: impl Into<Cow<'static, str>>) -> Self {
-        Self(message.into())
+        Self(Box::new(message.into()))
     }
 
     /// The sentence.

@@ -146,7 +146,7 @@ impl<P: Exported> Guest<P> {
         kept.resize(table.rows, false);
         let layout = self.filter.alone();
         let request = Request::new(table, layout, self.block_size);
-        self.policy.run_filter(&request, &Candidates::new(table, layout, None), kept)
+        self.policy.run_filter(&request, &Candidates::new(&request, None), kept)
     }
 
     pub(crate) fn score(&mut self, table: Table<'_>, costs: &mut Vec<f64>) -> Result<(), PolicyError> {
@@ -154,7 +154,7 @@ impl<P: Exported> Guest<P> {
         blank(costs, table.rows);
         let layout = self.score.alone();
         let request = Request::new(table, layout, self.block_size);
-        self.policy.run_scorer(&request, &Candidates::new(table, layout, None), costs)
+        self.policy.run_scorer(&request, &Candidates::new(&request, None), costs)
     }
 
     pub(crate) fn pick(&mut self, table: Table<'_>) -> Result<u32, PolicyError> {
@@ -164,7 +164,7 @@ impl<P: Exported> Guest<P> {
         let costs = table.numbers.split_at(table.numbers.len().saturating_sub(table.rows)).1;
         let layout = self.pick.alone();
         let request = Request::new(table, layout, self.block_size);
-        let candidates = Candidates::new(table, layout, reads_cost.then_some(costs));
+        let candidates = Candidates::new(&request, reads_cost.then_some(costs));
         let row = self.policy.run_picker(&request, &candidates)?;
         Ok(u32::try_from(row).unwrap_or(u32::MAX))
     }
@@ -180,7 +180,7 @@ impl<P: Exported> Guest<P> {
             kept.resize(table.rows, false);
             let layout = filter.among();
             let request = Request::new(table, layout, *block_size);
-            policy.run_filter(&request, &Candidates::new(table, layout, None), kept)?;
+            policy.run_filter(&request, &Candidates::new(&request, None), kept)?;
             match kept.iter().filter(|kept| **kept).count() {
                 0 => return Ok(None),
                 all if all == table.rows => {}
@@ -196,11 +196,10 @@ impl<P: Exported> Guest<P> {
             row.filter(|row| *row < table.rows).and_then(|row| u32::try_from(row).ok()).unwrap_or(u32::MAX)
         };
 
+        let mut request = Request::new(left, score.among(), *block_size);
         if P::STAGES.score {
             blank(costs, left.rows);
-            let layout = score.among();
-            let request = Request::new(left, layout, *block_size);
-            policy.run_scorer(&request, &Candidates::new(left, layout, None), costs)?;
+            policy.run_scorer(&request, &Candidates::new(&request, None), costs)?;
             if !all_finite(costs) {
                 let bad = costs.iter().position(|cost| !cost.is_finite()).unwrap_or(0);
                 return Ok(Some(Selection { row: original(bad), cost: costs.get(bad).copied().unwrap_or(f64::NAN) }));
@@ -211,9 +210,8 @@ impl<P: Exported> Guest<P> {
         }
 
         let row = if P::STAGES.pick {
-            let layout = pick.among();
-            let request = Request::new(left, layout, *block_size);
-            let candidates = Candidates::new(left, layout, pick.reads.has_cost().then_some(costs.as_slice()));
+            request.show(pick.among());
+            let candidates = Candidates::new(&request, pick.reads.has_cost().then_some(costs.as_slice()));
             policy.run_picker(&request, &candidates)?
         } else {
             lowest(costs).unwrap_or(0)

@@ -17,28 +17,34 @@ const FEW: usize = 4;
 pub fn apply<const N: usize>(costs: &mut [f64], columns: [&[f64]; N], mut change: impl FnMut(f64, [f64; N]) -> f64) {
     let rows = columns.iter().fold(costs.len(), |rows, column| rows.min(column.len()));
     let (costs, columns) = (costs.split_at_mut(rows).0, columns.map(|column| column.split_at(rows).0));
-    let row = chunks::<LANES, N>(costs, &columns, 0, &mut change);
-    let row = chunks::<FEW, N>(costs, &columns, row, &mut change);
-    chunks::<1, N>(costs, &columns, row, &mut change);
+    let mut row = 0;
+    while chunk::<LANES, N>(costs, &columns, row, &mut change) {
+        row += LANES;
+    }
+    while chunk::<FEW, N>(costs, &columns, row, &mut change) {
+        row += FEW;
+    }
+    // At most three rows are left: no loop.
+    if chunk::<2, N>(costs, &columns, row, &mut change) {
+        row += 2;
+    }
+    chunk::<1, N>(costs, &columns, row, &mut change);
 }
 
-/// Changes whole chunks of `L` rows from `row` on; answers the first row that is left. All lists are equally long.
+/// Changes the `L` rows from `row` on; false where there are not so many. All lists are equally long.
 #[inline(always)]
-fn chunks<const L: usize, const N: usize>(
+fn chunk<const L: usize, const N: usize>(
     costs: &mut [f64],
     columns: &[&[f64]; N],
-    mut row: usize,
+    row: usize,
     change: &mut impl FnMut(f64, [f64; N]) -> f64,
-) -> usize {
-    while let Some(chunk) = costs.get_mut(row..).and_then(|rest| rest.first_chunk_mut::<L>()) {
-        let heads =
-            columns.map(|column| column.get(row..).and_then(|rest| rest.first_chunk::<L>()).unwrap_or(&[0.0; L]));
-        for (lane, cost) in chunk.iter_mut().enumerate() {
-            *cost = change(*cost, heads.map(|head| head[lane]));
-        }
-        row += L;
+) -> bool {
+    let Some(chunk) = costs.get_mut(row..).and_then(|rest| rest.first_chunk_mut::<L>()) else { return false };
+    let heads = columns.map(|column| column.get(row..).and_then(|rest| rest.first_chunk::<L>()).unwrap_or(&[0.0; L]));
+    for (lane, cost) in chunk.iter_mut().enumerate() {
+        *cost = change(*cost, heads.map(|head| head[lane]));
     }
-    row
+    true
 }
 
 /// Makes the list `rows` long, every value missing.
@@ -51,7 +57,17 @@ pub(crate) fn blank(costs: &mut Vec<f64>, rows: usize) {
     }
     let (chunks, rest) = costs.as_chunks_mut::<LANES>();
     chunks.fill([missing(); LANES]);
-    rest.fill(missing());
+    let (groups, rest) = rest.as_chunks_mut::<FEW>();
+    groups.fill([missing(); FEW]);
+    if let [first, rest @ ..] = rest {
+        *first = missing();
+        if let [second, rest @ ..] = rest {
+            *second = missing();
+            if let [third, ..] = rest {
+                *third = missing();
+            }
+        }
+    }
 }
 
 /// Whether every value is finite.
@@ -83,8 +99,19 @@ pub fn fold(values: &[f64], start: f64, with: impl Fn(f64, f64) -> f64, join: im
         }
         folded = lanes[0];
     }
-    for value in rest {
-        folded = with(folded, *value);
+    let (groups, rest) = rest.as_chunks::<FEW>();
+    for [a, b, c, d] in groups {
+        folded = with(with(with(with(folded, *a), *b), *c), *d);
+    }
+    // No loop for the last three.
+    if let [first, rest @ ..] = rest {
+        folded = with(folded, *first);
+        if let [second, rest @ ..] = rest {
+            folded = with(folded, *second);
+            if let [third, ..] = rest {
+                folded = with(folded, *third);
+            }
+        }
     }
     folded
 }

@@ -44,6 +44,11 @@ impl<'a> Request<'a> {
         Self { table, layout, block_size }
     }
 
+    /// The same request as another stage sees it.
+    pub(crate) const fn show(&mut self, layout: Layout<'a>) {
+        self.layout = layout;
+    }
+
     /// The call and the block size.
     pub(crate) const fn parts(&self) -> (Table<'a>, u32) {
         (self.table, self.block_size)
@@ -294,28 +299,28 @@ impl<'a> Session<'a> {
 /// a row; the overlaps and loads are never missing but 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidates<'a> {
-    table: Table<'a>,
-    layout: Layout<'a>,
+    request: &'a Request<'a>,
     costs: Option<&'a [f64]>,
 }
 
 impl<'a> Candidates<'a> {
     /// `costs` are there for a picker that reads them.
-    pub(crate) const fn new(table: Table<'a>, layout: Layout<'a>, costs: Option<&'a [f64]>) -> Self {
-        Self { table, layout, costs }
+    pub(crate) const fn new(request: &'a Request<'a>, costs: Option<&'a [f64]>) -> Self {
+        Self { request, costs }
     }
 
     #[inline]
     fn at(&self, place: usize) -> Option<&'a [f64]> {
-        let start = self.layout.before() + place * self.table.rows;
-        self.table.numbers.get(start..)?.get(..self.table.rows)
+        let Request { table, layout, .. } = self.request;
+        let start = layout.before() + place * table.rows;
+        table.numbers.get(start..)?.get(..table.rows)
     }
 
     /// The number of rows, at least 1.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a stage is never called without a row")]
     pub const fn len(&self) -> usize {
-        self.table.rows
+        self.request.table.rows
     }
 
     /// The column of a signal, `len()` values.
@@ -324,7 +329,7 @@ impl<'a> Candidates<'a> {
     /// Where the stage does not read it.
     #[inline]
     pub fn column(&self, signal: Signal) -> Result<&'a [f64], PolicyError> {
-        match self.layout.signal(signal).and_then(|place| self.at(place)) {
+        match self.request.layout.signal(signal).and_then(|place| self.at(place)) {
             Some(column) => Ok(column),
             None => Err(undeclared_signal(signal)),
         }
@@ -338,13 +343,18 @@ impl<'a> Candidates<'a> {
         if let Some(signal) = Signal::from_name(name) {
             return self.column(signal);
         }
-        self.layout.named_signal(name).and_then(|place| self.at(place)).ok_or_else(|| undeclared("signal", name))
+        self.request
+            .layout
+            .named_signal(name)
+            .and_then(|place| self.at(place))
+            .ok_or_else(|| undeclared("signal", name))
     }
 
     /// The sums of the scorers' costs. For pickers that read [`Reads::COST`](crate::Reads::COST).
     ///
     /// # Errors
     /// Where the stage does not read them.
+    #[inline]
     pub fn costs(&self) -> Result<&'a [f64], PolicyError> {
         self.costs.ok_or_else(|| PolicyError::failed("cost input unavailable"))
     }
@@ -355,8 +365,8 @@ impl<'a> Candidates<'a> {
     /// # Errors
     /// Where the stage does not read them.
     pub fn workers(&self) -> Result<&'a [u32], PolicyError> {
-        if self.layout.reads.has_workers() {
-            Ok(self.table.workers)
+        if self.request.layout.reads.has_workers() {
+            Ok(self.request.table.workers)
         } else {
             Err(PolicyError::failed("worker input unavailable"))
         }
@@ -365,12 +375,12 @@ impl<'a> Candidates<'a> {
     /// The row of that number, none beyond the last.
     #[must_use]
     pub fn row(&self, index: usize) -> Option<Row<'_>> {
-        (index < self.table.rows).then_some(Row { candidates: self, index })
+        (index < self.request.table.rows).then_some(Row { candidates: self, index })
     }
 
     /// The rows in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Row<'_>> {
-        (0..self.table.rows).map(|index| Row { candidates: self, index })
+        (0..self.request.table.rows).map(|index| Row { candidates: self, index })
     }
 }
 
@@ -434,7 +444,7 @@ impl<'a> Row<'a> {
     /// # Errors
     /// "cache input unavailable" where the stage does not read all of it.
     pub fn cache(&self) -> Result<Cache<'a>, PolicyError> {
-        if self.candidates.layout.reads.has_all(&Reads::CACHE) {
+        if self.candidates.request.layout.reads.has_all(&Reads::CACHE) {
             Ok(Cache(*self))
         } else {
             Err(PolicyError::failed("cache input unavailable"))
@@ -446,7 +456,7 @@ impl<'a> Row<'a> {
     /// # Errors
     /// "load input unavailable" where the stage does not read all of it.
     pub fn load(&self) -> Result<Load<'a>, PolicyError> {
-        if self.candidates.layout.reads.has_all(&Reads::LOAD) {
+        if self.candidates.request.layout.reads.has_all(&Reads::LOAD) {
             Ok(Load(*self))
         } else {
             Err(PolicyError::failed("load input unavailable"))
