@@ -100,12 +100,12 @@ fn settings(rounds: usize) -> Result<(), Box<dyn Error>> {
     ];
     let mut cells: Vec<Vec<String>> = variants.iter().map(|(name, _)| vec![(*name).to_owned()]).collect();
     for rows in [1, 32, 1_024, 10_000] {
+        let inputs = native::<WeightedSum>().configure(&partition(), &RouterConfig::default(), &parameters(4))?;
+        let args = arguments(inputs.inputs(), rows);
         let mut guests = Vec::new();
         for (name, settings) in &variants {
             guests.push((*name, Raw::new(crate::WEIGHTED_SUM, *settings, &parameters(4))?));
         }
-        let inputs = native::<WeightedSum>().configure(&partition(), &RouterConfig::default(), &parameters(4))?;
-        let args = arguments(inputs.inputs(), rows);
         let calls = guests.iter_mut().map(|(name, guest)| Variant::new(name, |_| guest.select(&args))).collect();
         let medians = compare(calls, rounds, (200_000 / (rows * 10)).clamp(10, 1_000));
         for (cells, (name, _)) in cells.iter_mut().zip(&variants) {

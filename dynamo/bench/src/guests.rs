@@ -98,12 +98,12 @@ fn build_times(name: &str, component: &'static [u8]) -> Result<f64, Box<dyn Erro
         let mut args = arguments(slot.inputs(), ROWS);
         if slot.inputs().filter.iter().chain(&slot.inputs().score).chain(&slot.inputs().pick).any(|reads| reads.workers)
         {
-            args.workers = Some(Arc::new((0..ROWS as u32).collect()));
+            args.workers = Some((0..ROWS as u32).collect());
         }
         let texts = [&slot.inputs().filter, &slot.inputs().score, &slot.inputs().pick];
         let texts: usize = texts.into_iter().flatten().map(|reads| reads.texts.len()).max().unwrap_or(0);
         if texts > 0 {
-            args.texts = Some(Arc::new(vec![None; texts]));
+            args.texts = Some(vec![None; texts]);
         }
         let start = Instant::now();
         decide(&mut slot, &args);

@@ -252,7 +252,7 @@ pub(crate) fn arguments(inputs: &Inputs, rows: usize) -> Args {
     for name in signals {
         numbers.extend((0..rows).map(|_| signal(name, &mut rng)));
     }
-    Args { rows: rows as u32, numbers: Arc::new(numbers), workers: None, texts: None }
+    Args { rows: rows as u32, numbers, workers: None, texts: None }
 }
 
 fn once(names: Vec<&str>) -> Vec<&str> {

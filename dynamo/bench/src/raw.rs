@@ -1,7 +1,6 @@
 //! One guest under a wasmtime of its own, whose settings the sandbox does not let anyone turn off.
 
 use std::error::Error;
-use std::sync::Arc;
 
 use pointsman_sandbox::Args;
 use wasmtime::component::{Component, ComponentType, Lift, Linker, TypedFunc, Val};
@@ -27,17 +26,17 @@ struct Selection {
     cost: f64,
 }
 
-type Arguments = (u32, Arc<Vec<f64>>, Option<Arc<Vec<u32>>>, Option<Arc<Vec<Option<String>>>>);
-type Select = TypedFunc<Arguments, (Result<Option<Selection>, String>,)>;
+type Arguments<'a> = (u32, &'a [f64], Option<&'a [u32]>, Option<&'a [Option<String>]>);
+type Select<'a> = TypedFunc<Arguments<'a>, (Result<Option<Selection>, String>,)>;
 
 /// A configured guest.
-pub(crate) struct Raw {
+pub(crate) struct Raw<'a> {
     store: Store<()>,
-    select: Select,
+    select: Select<'a>,
     settings: Settings,
 }
 
-impl Raw {
+impl<'a> Raw<'a> {
     /// Compiles, instantiates and configures.
     ///
     /// # Errors
@@ -83,9 +82,9 @@ impl Raw {
     ///
     /// # Panics
     /// Where the policy does not decide.
-    pub(crate) fn select(&mut self, args: &Args) {
+    pub(crate) fn select(&mut self, args: &'a Args) {
         self.refill();
-        let arguments = (args.rows, Arc::clone(&args.numbers), args.workers.clone(), args.texts.clone());
+        let arguments = (args.rows, args.numbers.as_slice(), args.workers.as_deref(), args.texts.as_deref());
         let (answer,) = self.select.call(&mut self.store, arguments).expect("no trap");
         assert!(matches!(answer, Ok(Some(_))), "the policy decides");
         if self.settings.fuel {

@@ -74,7 +74,8 @@ impl ActiveBlocks {
                 return;
             }
         }
-        for holder in previous.into_iter().flatten() {
+        let Some(last) = previous else { return };
+        for holder in last {
             shared(holder.number, hashes.len() as u64);
         }
     }

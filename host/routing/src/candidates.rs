@@ -216,6 +216,11 @@ impl Candidates<'_> {
         libm::exp(-libm::tanh(matching.map(|(_, weight)| weight).sum::<f64>()))
     }
 
+    /// Whether any preferred taint counts.
+    fn prefers_taints(&self) -> bool {
+        !self.request.preferred_taints.is_empty() && eligibility::pin(self.request).is_none()
+    }
+
     #[inline]
     fn known_column(&self, signal: Signal, rows: Rows<'_>, placed: &[Placed], out: &mut [f64]) {
         let table = self.table;
@@ -244,10 +249,10 @@ impl Candidates<'_> {
             Signal::LoadAddedBlocks => self.added_column(rows, out, None),
             Signal::LoadDecodeCostBlocks => self.added_column(rows, out, Some(&table.decode_blocks)),
             Signal::TaintPreferredMultiplier => {
-                if self.request.preferred_taints.is_empty() || eligibility::pin(self.request).is_some() {
-                    out.fill(missing());
-                } else {
+                if self.prefers_taints() {
                     rows.write(out, |row| self.preferred_multiplier(row));
+                } else {
+                    out.fill(missing());
                 }
             }
             Signal::WorkerTotalKvBlocks => rows.gather(&table.total_kv_blocks, out),
@@ -311,6 +316,21 @@ impl Source for Candidates<'_> {
     }
 
     #[inline]
+    fn constant(&self, signal: Signal, placed: &[Placed]) -> Option<f64> {
+        match signal {
+            Signal::CacheDeviceOverlapBlocks
+            | Signal::CacheHostOverlapBlocks
+            | Signal::CacheDiskOverlapBlocks
+            | Signal::CacheOverlapBlocks
+            | Signal::CacheEffectiveOverlapBlocks
+            | Signal::CacheEstimatedCachedTokens => placed.is_empty().then_some(0.0),
+            Signal::TaintPreferredMultiplier if !self.prefers_taints() => Some(missing()),
+            Signal::LoadAvailable if self.table.loads_known() => Some(1.0),
+            _ => None,
+        }
+    }
+
+    #[inline(never)]
     fn column(&self, signal: SignalId, rows: Rows<'_>, placed: &[Placed], out: &mut [f64]) {
         match signal {
             SignalId::Known(signal) => self.known_column(signal, rows, placed, out),

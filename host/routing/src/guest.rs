@@ -147,12 +147,8 @@ fn policy_error(message: String) -> Fault {
 fn native<T>(args: &Args, call: impl FnOnce(&Call<'_>) -> Result<T, String>) -> Result<T, Fault> {
     let texts: Option<SmallVec<[Option<&str>; 4]>> =
         args.texts.as_ref().map(|texts| texts.iter().map(Option::as_deref).collect());
-    let arguments = Call {
-        rows: args.rows,
-        numbers: &args.numbers,
-        workers: args.workers.as_ref().map(|workers| workers.as_slice()),
-        texts: texts.as_deref(),
-    };
+    let arguments =
+        Call { rows: args.rows, numbers: &args.numbers, workers: args.workers.as_deref(), texts: texts.as_deref() };
     call(&arguments).map_err(policy_error)
 }
 

@@ -388,15 +388,15 @@ impl Partition {
 
 impl State {
     fn decide(&mut self, partition: &Partition, request: &Request<'_>) -> Result<Decision, DecideError> {
-        let span = tracing::trace_span!("decide", instance = self.active.name, rows = self.table.len());
-        let _entered = span.enter();
-        let exclusive = self.active.policy.exclusive_affinity();
-        let eligible = eligibility::eligible(&self.table, request, exclusive, &mut self.rows)?;
-        let listening = Listening::begin(&mut self.taps, &self.active);
+        // Asked first: even a span that nobody wants costs some twenty instructions.
+        let _span = tracing::enabled!(tracing::Level::TRACE)
+            .then(|| tracing::trace_span!("decide", instance = self.active.name, rows = self.table.len()).entered());
+        let eligible = eligibility::eligible(&self.table, request, self.active.exclusive_affinity, &mut self.rows)?;
+        let Some(listening) = Listening::begin(&mut self.taps, &self.active) else {
+            return self.decide_among(partition, request, eligible);
+        };
         let decided = self.decide_among(partition, request, eligible);
-        if let Some(listening) = listening {
-            self.tell(partition, request, eligible, &listening, &decided);
-        }
+        self.tell(partition, request, eligible, &listening, &decided);
         decided
     }
 

@@ -2,9 +2,8 @@
 //! used again for every decision.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use pointsman_contract::{Fact, missing};
+use pointsman_contract::{Fact, Signal, missing};
 use pointsman_sandbox::Args;
 
 use crate::vocabulary::{Plan, SignalId, TextId};
@@ -18,6 +17,11 @@ pub(crate) trait Source {
     /// The prefix overlaps among `rows`, for the columns of one call; `buffer` may hold them.
     fn place<'a>(&'a self, _rows: Rows<'_>, _buffer: &'a mut Vec<Placed>) -> &'a [Placed] {
         &[]
+    }
+
+    /// The one value that the signal has in every row, where the source knows so without looking at the rows.
+    fn constant(&self, _signal: Signal, _placed: &[Placed]) -> Option<f64> {
+        None
     }
 
     /// Writes the signal of each of `rows` to `out`, which has one place a row. Never asked for the cost.
@@ -122,17 +126,30 @@ pub(crate) fn narrowed<'a>(target: &Range<u32>, rows: &'a [u32]) -> &'a [u32] {
 pub(crate) struct Packed {
     args: Args,
     placed: Vec<Placed>,
+    /// Facts before the first column.
+    before: usize,
+    /// Rows.
+    rows: usize,
+    /// The bits of the one value that fills a column of that shape: it need not be filled with it again. Of most
+    /// requests no worker has a prefix, and few prefer a taint.
+    filled: Vec<Option<u64>>,
 }
 
 impl Packed {
     /// Fills the arguments that `plan` names. `costs` has one value a row and is read by a picker alone.
     pub(crate) fn fill(&mut self, source: &impl Source, plan: &Plan, rows: Rows<'_>, costs: &[f64]) -> &Args {
-        let Self { args, placed } = self;
-        args.rows = rows.len() as u32;
-        let numbers = unique(&mut args.numbers);
-        // Every number is written below, so that what a decision before left there does not matter.
-        numbers.resize(plan.facts.len() + plan.signals.len() * rows.len(), missing());
-        let (facts, columns) = numbers.split_at_mut(plan.facts.len());
+        let Self { args, placed, before, rows: rows_before, filled } = self;
+        let (facts, count) = (plan.facts.len(), rows.len());
+        if *before != facts || *rows_before != count {
+            filled.clear();
+            (*before, *rows_before) = (facts, count);
+        }
+        args.rows = count as u32;
+        filled.resize(plan.signals.len(), None);
+        let numbers = &mut args.numbers;
+        // Every number is written below or known, so that what a decision before left there does not matter.
+        numbers.resize(facts + plan.signals.len() * count, missing());
+        let (facts, mut columns) = numbers.split_at_mut(facts);
         for (number, fact) in facts.iter_mut().zip(&plan.facts) {
             *number = match fact {
                 Fact::AffinityFirst => affinity_among(source.affinity(), rows).0,
@@ -141,14 +158,28 @@ impl Packed {
             };
         }
         let placed = if plan.reads_cache { source.place(rows, placed) } else { &[] };
-        for (column, signal) in columns.chunks_exact_mut(rows.len().max(1)).zip(&plan.signals) {
+        for (signal, filled) in plan.signals.iter().zip(filled) {
+            let Some((column, rest)) = columns.split_at_mut_checked(count) else { break };
+            columns = rest;
+            let constant = match signal {
+                SignalId::Known(known) => source.constant(*known, placed),
+                SignalId::Extra(_) | SignalId::Cost => None,
+            };
+            if let Some(value) = constant {
+                if *filled != Some(value.to_bits()) {
+                    *filled = Some(value.to_bits());
+                    column.fill(value);
+                }
+                continue;
+            }
+            *filled = None;
             match signal {
                 SignalId::Cost => column.iter_mut().zip(costs).for_each(|(cell, cost)| *cell = *cost),
                 other => source.column(*other, rows, placed, column),
             }
         }
         if plan.workers {
-            let workers = unique(args.workers.get_or_insert_default());
+            let workers = args.workers.get_or_insert_default();
             workers.clear();
             rows.map(workers, |row| source.number(row));
         } else {
@@ -157,7 +188,7 @@ impl Packed {
         if plan.texts.is_empty() {
             args.texts = None;
         } else {
-            let texts = unique(args.texts.get_or_insert_default());
+            let texts = args.texts.get_or_insert_default();
             texts.resize_with(plan.texts.len(), || None);
             for (text, id) in texts.iter_mut().zip(&plan.texts) {
                 refill(text, source.text(*id));
@@ -177,14 +208,6 @@ fn refill(text: &mut Option<String>, value: Option<&str>) {
         (Some(value), None) => *text = Some(value.to_owned()),
         (None, _) => *text = None,
     }
-}
-
-/// The list behind an `Arc` that no call holds any more.
-fn unique<T>(list: &mut Arc<Vec<T>>) -> &mut Vec<T>
-where
-    T: Clone,
-{
-    Arc::make_mut(list)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub(crate) struct Version {
     pub(crate) told: Told,
     pub(crate) needs: Needs,
     pub(crate) reads_cache: bool,
+    pub(crate) exclusive_affinity: bool,
     /// The native default, for when the policy fails; none where it is the policy.
     pub(crate) fallback: Option<Pipeline>,
     /// What makes two versions the same: artifacts, parameters, limits, settings.
@@ -33,8 +34,18 @@ impl Version {
         fallback: Option<Pipeline>,
         fingerprint: String,
     ) -> Self {
-        let (needs, reads_cache) = (policy.needs(), policy.reads_cache());
-        Self { name, policy, told, needs, reads_cache, fallback, fingerprint, generation: 0, activated_ms: 0.0 }
+        Self {
+            needs: policy.needs(),
+            reads_cache: policy.reads_cache(),
+            exclusive_affinity: policy.exclusive_affinity(),
+            name,
+            policy,
+            told,
+            fallback,
+            fingerprint,
+            generation: 0,
+            activated_ms: 0.0,
+        }
     }
 
     pub(crate) fn status(&self, partition: &PartitionKey, active: bool) -> VersionStatus {

@@ -306,6 +306,45 @@ fn an_unknown_load_is_zero_and_says_so() {
 }
 
 #[test]
+fn no_column_is_left_of_the_decision_before() {
+    let signals: Vec<&str> = Signal::ALL.iter().map(|signal| signal.name()).collect();
+    let (few, all) = (reads(&[], &[], &signals[..9]), reads(&[], &[], &signals));
+    let sent = || {
+        Script::default()
+            .keeping(few.clone(), |rows, _| Ok((0..rows).map(|row| row != 1).collect()))
+            .picking(all.clone(), |_, _| Ok(0))
+    };
+    let (overlaps, taints) = ([overlap(1, 4.0, 2.0, 1.0), overlap(3, 1.0, 0.0, 0.0)], [("fast", 0.5)]);
+    let plain = Request { prompt_tokens: 64, ..Request::default() };
+    let requests = [
+        plain,
+        Request { overlaps: &overlaps, ..plain },
+        Request { preferred_taints: &taints, ..plain },
+        Request { allowed: Some(&[1, 3]), ..plain },
+        Request { overlaps: &overlaps[1..], allowed: Some(&[1, 2]), ..plain },
+        Request { overlaps: &overlaps, preferred_taints: &taints, shared: Some(&[(0, 9)]), ..plain },
+    ];
+    let load =
+        |known: bool| known.then_some(Load { active_prefill_tokens: 5.0, decode_blocks: 6.0, active_requests: 7.0 });
+    let script = sent();
+    let lasting = partition(&script, workers([1, 2, 3]));
+    for turn in 0..300 {
+        // Each request after each other one, and the loads known or not.
+        let (request, known) = (&requests[(turn + turn / 6 * (turn / 36 + 1)) % 6], turn % 5 < 2);
+        let fresh_script = sent();
+        let fresh = partition(&fresh_script, workers([1, 2, 3]));
+        for partition in [&lasting, &fresh] {
+            assert!(partition.set_load(WorkerKey::new(3, 0), load(known)));
+            partition.decide(request).unwrap();
+        }
+        let bits = |script: &Script| -> Vec<Vec<u64>> {
+            script.seen().iter().map(|seen| seen.numbers.iter().map(|number| number.to_bits()).collect()).collect()
+        };
+        assert_eq!(bits(&script), bits(&fresh_script), "turn {turn}: {request:?}");
+    }
+}
+
+#[test]
 fn taint_preferred_multiplier() {
     let signal = Signal::TaintPreferredMultiplier;
     let taint = |partition: &Partition| {

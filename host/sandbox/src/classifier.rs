@@ -3,24 +3,22 @@
 //! A classifier remembers which requests it deferred. So a verdict that the host refuses is a fault of its own request
 //! where `classify` gave it, but ends the guest where it resolved a deferral: the guest believes that request gone.
 
-use std::sync::Arc;
-
 use pointsman_contract::{Event, Progress, Resolution, Ticket, Verdict};
 use wasmtime::Store;
 use wasmtime::component::Instance;
 
-use crate::classifier_records::{EventRecord, ProgressRecord, ResolutionRecord, VerdictRecord};
-use crate::guest::{Args, Budget, Function, GuestSlot, Mismatch, State, Texts, typed};
+use crate::classifier_records::{ProgressRecord, ResolutionRecord, VerdictRecord};
+use crate::function::{ClassifyParams, EventParams, Function, Mismatch, TickParams};
+use crate::guest::{Args, Budget, GuestSlot, State};
 use crate::limits::Limits;
 use crate::outcome::{Fault, Outcome};
 use crate::policy::ClassifierExports;
 
-type Classify = Function<(Ticket, Arc<Vec<f64>>, Texts), Option<VerdictRecord>>;
-type OnEvent = Function<(EventRecord, f64), Vec<ResolutionRecord>>;
-type OnTick = Function<(f64, Vec<ProgressRecord>), Vec<ResolutionRecord>>;
+type Classify = Function<ClassifyParams, Option<VerdictRecord>>;
+type OnEvent = Function<EventParams, Vec<ResolutionRecord>>;
+type OnTick = Function<TickParams, Vec<ResolutionRecord>>;
 
 /// The classifier's functions of one guest, resolved; none where the policy is no classifier.
-#[derive(Clone, Copy)]
 pub(crate) struct ClassifierFuncs {
     classify: Option<Classify>,
     on_event: Option<OnEvent>,
@@ -35,9 +33,9 @@ impl ClassifierFuncs {
     ) -> Result<Self, Mismatch> {
         let Some(exports) = exports else { return Ok(Self { classify: None, on_event: None, on_tick: None }) };
         Ok(Self {
-            classify: Some(typed(store, instance, &exports.classify, "classify")?),
-            on_event: Some(typed(store, instance, &exports.on_event, "on-event")?),
-            on_tick: Some(typed(store, instance, &exports.on_tick, "on-tick")?),
+            classify: Some(Function::find(store, instance, &exports.classify, "classify")?),
+            on_event: Some(Function::find(store, instance, &exports.on_event, "on-event")?),
+            on_tick: Some(Function::find(store, instance, &exports.on_tick, "on-tick")?),
         })
     }
 }
@@ -60,8 +58,8 @@ impl GuestSlot {
         let _entered = span.entered();
         let limits = &self.setup().limits;
         let budget = budget(limits, limits.classify_fuel, "classify_fuel");
-        let params = (ticket, Arc::clone(&args.numbers), args.texts.clone());
-        let answer = self.enter("classify", budget, |funcs| funcs.classifier.classify, params)?;
+        let params = (ticket, args.numbers.as_slice(), args.texts.as_deref());
+        let answer = self.enter("classify", budget, |funcs| funcs.classifier.classify.as_ref(), params)?;
         answer.map(|verdict| checked("classify", ticket, verdict.into())).transpose()
     }
 
@@ -76,7 +74,8 @@ impl GuestSlot {
         let _entered = span.entered();
         let limits = &self.setup().limits;
         let budget = budget(limits, limits.event_fuel, "event_fuel");
-        let answer = self.enter("on-event", budget, |funcs| funcs.classifier.on_event, (event.into(), now_ms))?;
+        let answer =
+            self.enter("on-event", budget, |funcs| funcs.classifier.on_event.as_ref(), (event.into(), now_ms))?;
         self.resolutions("on-event", answer)
     }
 
@@ -95,8 +94,9 @@ impl GuestSlot {
             deadline_name: "tick_deadline_us",
             ..budget(limits, limits.tick_fuel, "tick_fuel")
         };
-        let progress = progress.iter().map(Into::into).collect();
-        let answer = self.enter("on-tick", budget, |funcs| funcs.classifier.on_tick, (now_ms, progress))?;
+        let progress: Vec<ProgressRecord> = progress.iter().map(Into::into).collect();
+        let answer =
+            self.enter("on-tick", budget, |funcs| funcs.classifier.on_tick.as_ref(), (now_ms, progress.as_slice()))?;
         self.resolutions("on-tick", answer)
     }
 

@@ -7,12 +7,13 @@
 use std::sync::Arc;
 
 use pointsman_contract::{Inputs, Manifest, Partition, RouterConfig, Selection, Stages};
-use wasmtime::component::{ComponentExportIndex, ComponentNamedList, Instance, Lift, Lower, TypedFunc};
+use wasmtime::component::{ComponentExportIndex, ComponentNamedList, Instance, Lift, TypedFunc};
 use wasmtime::{Store, Trap};
 
 use crate::account::{Account, OverQuota, TenantPlace};
 use crate::classifier::ClassifierFuncs;
 use crate::engine::{EngineKind, Place};
+use crate::function::{Function, Mismatch, Params, StageParams, typed};
 use crate::limiter::{Limiter, OverLimit};
 use crate::limits::Limits;
 use crate::load::LoadError;
@@ -76,26 +77,20 @@ impl From<StartError> for Fault {
     }
 }
 
-/// The arguments of a stage, laid out as the contract says. Lowering an `Arc` neither copies nor allocates on this
-/// side, and `Arc::get_mut` gives its buffer back to the owner once the call is over.
+/// The arguments of a stage, laid out as the contract says.
 #[derive(Clone, Debug, Default)]
 pub struct Args {
     /// The number of candidates, at least 1.
     pub rows: u32,
     /// The facts, then a column for each signal.
-    pub numbers: Arc<Vec<f64>>,
+    pub numbers: Vec<f64>,
     /// A number for each row that stands for its worker.
-    pub workers: Option<Arc<Vec<u32>>>,
+    pub workers: Option<Vec<u32>>,
     /// The texts, none for a missing one.
-    pub texts: Option<Arc<Vec<Option<String>>>>,
+    pub texts: Option<Vec<Option<String>>>,
 }
 
-/// A list of texts as it is sent.
-pub(crate) type Texts = Option<Arc<Vec<Option<String>>>>;
-type Params = (u32, Arc<Vec<f64>>, Option<Arc<Vec<u32>>>, Texts);
-/// A function of the contract that may answer an error.
-pub(crate) type Function<P, R> = TypedFunc<P, (Result<R, String>,)>;
-type Stage<R> = Function<Params, R>;
+type Stage<R> = Function<StageParams, R>;
 
 /// What the host keeps in a guest's store.
 #[derive(Debug)]
@@ -136,7 +131,6 @@ impl State {
 }
 
 /// The stages of one guest, resolved.
-#[derive(Clone, Copy)]
 pub(crate) struct StageFuncs {
     keep: Option<Stage<Vec<bool>>>,
     score: Option<Stage<Vec<f64>>>,
@@ -228,21 +222,6 @@ const fn ticks(deadline_us: u64) -> u64 {
     deadline_us.div_ceil(1_000).saturating_add(1)
 }
 
-pub(crate) type Mismatch = (String, String);
-
-pub(crate) fn typed<P, R>(
-    store: &mut Store<State>,
-    instance: &Instance,
-    export: &ComponentExportIndex,
-    name: &str,
-) -> Result<TypedFunc<P, R>, Mismatch>
-where
-    P: ComponentNamedList + Lower,
-    R: ComponentNamedList + Lift,
-{
-    instance.get_typed_func(store, export).map_err(|error| (name.to_owned(), sentence(&format!("{error:#}"))))
-}
-
 type Configure<'a> = TypedFunc<(PartitionRecord<'a>, RouterConfigRecord, &'a str), (Result<InputsRecord, String>,)>;
 
 fn configure_func<'a>(
@@ -263,7 +242,7 @@ fn stage_funcs(store: &mut Store<State>, instance: &Instance, prepared: &Prepare
     where
         (Result<R, String>,): ComponentNamedList + Lift,
     {
-        export.map(|export| typed(store, instance, export, name)).transpose()
+        export.map(|export| Function::find(store, instance, export, name)).transpose()
     }
     let exports = &prepared.exports;
     Ok(StageFuncs {
@@ -451,7 +430,7 @@ impl GuestSlot {
     ///
     /// A [`Fault`]; also where there are not `rows` answers.
     pub fn keep(&mut self, args: &Args) -> Result<Vec<bool>, Fault> {
-        let kept = self.call("keep", args, |stages| stages.keep)?;
+        let kept = self.call("keep", args, |stages| stages.keep.as_ref())?;
         one_for_each("keep", "answers", kept, args.rows)
     }
 
@@ -461,7 +440,7 @@ impl GuestSlot {
     ///
     /// A [`Fault`]; also where there are not `rows` costs.
     pub fn score(&mut self, args: &Args) -> Result<Vec<f64>, Fault> {
-        let costs = self.call("score", args, |stages| stages.score)?;
+        let costs = self.call("score", args, |stages| stages.score.as_ref())?;
         one_for_each("score", "costs", costs, args.rows)
     }
 
@@ -471,7 +450,7 @@ impl GuestSlot {
     ///
     /// A [`Fault`].
     pub fn pick(&mut self, args: &Args) -> Result<u32, Fault> {
-        self.call("pick", args, |stages| stages.pick)
+        self.call("pick", args, |stages| stages.pick.as_ref())
     }
 
     /// Asks the whole policy: a row and its cost, none where the filter kept no row. Whether the row is below `rows`
@@ -481,7 +460,7 @@ impl GuestSlot {
     ///
     /// A [`Fault`].
     pub fn select(&mut self, args: &Args) -> Result<Option<Selection>, Fault> {
-        Ok(self.call("select", args, |stages| stages.select)?.map(Into::into))
+        Ok(self.call("select", args, |stages| stages.select.as_ref())?.map(Into::into))
     }
 
     /// Sets what the guest's clocks show during the calls to come, in milliseconds; 0 until then, and during each start.
@@ -545,13 +524,15 @@ impl GuestSlot {
         &mut self,
         stage: &'static str,
         args: &Args,
-        func: fn(&StageFuncs) -> Option<Stage<R>>,
+        func: fn(&StageFuncs) -> Option<&Stage<R>>,
     ) -> Result<R, Fault>
     where
-        (Result<R, String>,): ComponentNamedList + Lift + 'static,
+        (Result<R, String>,): ComponentNamedList + Lift,
     {
-        let span = tracing::trace_span!("call", stage, instance = &*self.source.instance, rows = args.rows);
-        let _entered = span.entered();
+        // Asked first: even a span that nobody wants costs some twenty instructions.
+        let _span = tracing::enabled!(tracing::Level::TRACE).then(|| {
+            tracing::trace_span!("call", stage, instance = &*self.source.instance, rows = args.rows).entered()
+        });
         let limits = &self.setup.limits;
         let budget = Budget {
             fuel: limits.fuel(args.rows),
@@ -563,7 +544,7 @@ impl GuestSlot {
             stage,
             budget,
             func,
-            (args.rows, Arc::clone(&args.numbers), args.workers.clone(), args.texts.clone()),
+            (args.rows, args.numbers.as_slice(), args.workers.as_deref(), args.texts.as_deref()),
         )
     }
 
@@ -572,12 +553,12 @@ impl GuestSlot {
         &mut self,
         function: &'static str,
         budget: Budget,
-        func: fn(&StageFuncs) -> Option<Function<P, R>>,
-        params: P,
+        func: fn(&StageFuncs) -> Option<&Function<P, R>>,
+        params: P::Of<'_>,
     ) -> Result<R, Fault>
     where
-        P: ComponentNamedList + Lower + 'static,
-        (Result<R, String>,): ComponentNamedList + Lift + 'static,
+        P: Params,
+        (Result<R, String>,): ComponentNamedList + Lift,
     {
         self.fuel_used = 0;
         self.setup.policy.sandbox().ticker().watch();
@@ -592,10 +573,8 @@ impl GuestSlot {
         self.fuel_used = budget.fuel.saturating_sub(guest.store.get_fuel().unwrap_or(0));
         guest.store.data_mut().finish();
         match answer {
-            Ok((Ok(answer),)) => Ok(answer),
-            Ok((Err(message),)) => {
-                Err(Fault::new(Outcome::PolicyError, refusal(function, &message, &self.setup.limits)))
-            }
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(message)) => Err(Fault::new(Outcome::PolicyError, refusal(function, &message, &self.setup.limits))),
             Err(error) => {
                 self.guest = None;
                 let outcome = outcome(&error, Outcome::BadAnswer);

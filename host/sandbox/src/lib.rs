@@ -19,6 +19,7 @@ mod classifier_records;
 mod compile;
 mod declared;
 mod engine;
+mod function;
 mod guest;
 mod imports;
 mod limiter;

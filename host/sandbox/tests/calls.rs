@@ -4,8 +4,6 @@
 
 mod common;
 
-use std::sync::Arc;
-
 use common::{Policy, args, sandbox, setup, slot};
 use pointsman_contract::{Inputs, Reads, Role, Selection, Stages};
 use pointsman_sandbox::*;
@@ -52,28 +50,13 @@ fn arguments_arrive_as_the_contract_lays_them_out() {
     let mut slot = Policy::scorer(body).slot(&sandbox(), Limits::default());
     let args = Args {
         rows: 4,
-        numbers: Arc::new(vec![0.0; 4]),
-        workers: Some(Arc::new(vec![4, 5, 6, 4_000_000_000])),
-        texts: Some(Arc::new(vec![Some("session".to_owned()), None])),
+        numbers: vec![0.0; 4],
+        workers: Some(vec![4, 5, 6, 4_000_000_000]),
+        texts: Some(vec![Some("session".to_owned()), None]),
     };
     assert_eq!(slot.score(&args).unwrap(), [4e9, 7.0, f64::from(b's'), 0.0]);
     let without = Args { workers: None, texts: None, ..args };
     assert_eq!(slot.score(&without).unwrap_err().message, "score answered 0 costs for 4 rows");
-}
-
-#[test]
-fn the_owner_gets_its_buffers_back() {
-    let mut slot = Policy::hostile("unreachable").slot(&sandbox(), Limits::default());
-    let mut args = args(&[0.0]);
-    args.workers = Some(Arc::new(vec![1]));
-    args.texts = Some(Arc::new(vec![Some("text".to_owned()), None]));
-    for number in [0.0, 1.0, 0.0] {
-        // As the host refills them, whatever became of the call before.
-        Arc::get_mut(&mut args.numbers).unwrap()[0] = number;
-        Arc::get_mut(args.workers.as_mut().unwrap()).unwrap()[0] = 2;
-        Arc::get_mut(args.texts.as_mut().unwrap()).unwrap().clear();
-        assert_eq!(slot.score(&args).is_ok(), number == 0.0);
-    }
 }
 
 #[test]

@@ -4,8 +4,6 @@
 
 mod common;
 
-use std::sync::Arc;
-
 use common::{Classifier, Policy, SPIN, args, sandbox, slot};
 use pointsman_contract::{
     Admission, ClassifierWorker, ErrorClass, Event, Progress, Rejection, Resolution, Stages, TargetChange, Verdict,
@@ -82,7 +80,7 @@ fn classify_is_sent_ticket_numbers_and_texts_and_admits() {
         "(call $admit (i32.const 0) (f64.load offset=8 (local.get $numbers)) (local.get $ticket) (local.get $count)
            (i32.load offset=16 (local.get $texts)) (i32.load offset=20 (local.get $texts)))",
     ));
-    let texts = Some(Arc::new(vec![None, Some("premium".to_owned())]));
+    let texts = Some(vec![None, Some("premium".to_owned())]);
     let verdict = slot.classify(77, &Args { texts, ..args(&[0.5, 1234.75]) }).unwrap();
     let admitted = Admission { policy_class: Some("premium".to_owned()), ..admission(1234.75, 77, 2) };
     assert_eq!(verdict, Some(Verdict::Admit(admitted)));

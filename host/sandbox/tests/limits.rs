@@ -214,7 +214,7 @@ fn answer_bytes() {
     assert_eq!(ends_in(&rows, 800), (None, None));
     assert_eq!(ends_in(&rows, 799), (Some(Outcome::BadAnswer), None));
     rows.rows = 800;
-    rows.numbers = std::sync::Arc::new(vec![0.0; 800]);
+    rows.numbers = vec![0.0; 800];
     assert_eq!(ends_in(&rows, 799), (Some(Outcome::BadAnswer), Some(Outcome::BadAnswer)));
     assert_eq!(ends_in(&rows, 800), (Some(Outcome::BadAnswer), None));
 }

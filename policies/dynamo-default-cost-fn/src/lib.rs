@@ -23,8 +23,9 @@ pub struct DynamoDefaultCostFn {
     decode: bool,
     /// A decode pool that never prefills: only load counts there.
     plain_decode: bool,
-    /// Whether the scorer's terms, for a tracked request, are those of the router's own settings.
-    usual: bool,
+    /// 1 / block size, where the scorer's terms, for a tracked request, are those of the router's own settings. A block
+    /// size that is a power of two: there, multiplying by the inverse is dividing, to the last bit and faster.
+    usual: Option<f64>,
     sampler: Sampler,
 }
 
@@ -36,12 +37,13 @@ impl Policy for DynamoDefaultCostFn {
 
     fn configure(setup: &Setup, parameters: Parameters) -> Result<Self, PolicyError> {
         let weights = parameters.resolve(&setup.router_config);
-        let role = setup.partition.role;
+        let (role, block_size) = (setup.partition.role, setup.partition.block_size);
         let plain_decode = role == Role::Decode && !setup.router_config.conditional_disaggregation;
         Ok(Self {
             decode: role != Role::Prefill,
             plain_decode,
-            usual: !plain_decode && weights.are_usual(),
+            usual: (!plain_decode && weights.are_usual() && block_size.is_power_of_two())
+                .then(|| 1.0 / f64::from(block_size)),
             sampler: Sampler::new(weights.router_temperature, setup.partition.seed),
             weights,
         })

@@ -55,19 +55,18 @@ impl Scorer for DynamoDefaultCostFn {
         reads
     }
 
+    #[inline(always)]
     fn score(
         &mut self,
         request: &Request<'_>,
         candidates: &Candidates<'_>,
         costs: &mut [f64],
     ) -> Result<(), PolicyError> {
-        let block_size = f64::from(request.block_size());
-        // Dividing by a power of two is multiplying by its inverse, to the last bit and faster.
-        if request.block_size().is_power_of_two() {
-            let inverse = 1.0 / block_size;
-            self.score_in_blocks(request, candidates, costs, |tokens| tokens * inverse)
-        } else {
-            self.score_in_blocks(request, candidates, costs, |tokens| tokens / block_size)
+        match self.usual {
+            Some(inverse) if request.tracks_prefill_tokens()? => {
+                self.score_usual(candidates, costs, |tokens| tokens * inverse)
+            }
+            _ => self.score_term_by_term(request, candidates, costs),
         }
     }
 }
@@ -156,26 +155,24 @@ impl DynamoDefaultCostFn {
         })
     }
 
-    /// Writes the costs; `blocks` turns tokens into blocks.
-    fn score_in_blocks(
+    /// Writes the costs, whatever weighs.
+    #[inline(never)]
+    fn score_term_by_term(
         &self,
         request: &Request<'_>,
         candidates: &Candidates<'_>,
         costs: &mut [f64],
-        blocks: impl Fn(f64) -> f64,
     ) -> Result<(), PolicyError> {
-        if self.usual && request.tracks_prefill_tokens()? {
-            return self.score_usual(candidates, costs, blocks);
-        }
         let columns = self.columns(request, candidates)?;
+        let block_size = f64::from(request.block_size());
         for (number, costs) in costs.chunks_mut(BLOCK).enumerate() {
-            self.write_block(&columns, number * BLOCK, costs, &blocks);
+            self.write_block(&columns, number * BLOCK, costs, |tokens| tokens / block_size);
         }
         Ok(())
     }
 
-    /// All terms of the router's own settings in one pass, for a request that is tracked. Apart from what calls it, which
-    /// would take a guest a fifth more fuel over few workers.
+    /// All terms of the router's own settings in one pass, for a request that is tracked; `blocks` turns tokens into
+    /// blocks.
     fn score_usual(
         &self,
         candidates: &Candidates<'_>,

@@ -161,9 +161,9 @@ fn arguments(
     }
     Ok(Args {
         rows: count,
-        numbers: Arc::new(numbers),
-        workers: reads.workers.then(|| Arc::new(rows.to_vec())),
-        texts: Some(texts).filter(|texts| !texts.is_empty()).map(Arc::new),
+        numbers,
+        workers: reads.workers.then(|| rows.to_vec()),
+        texts: Some(texts).filter(|texts| !texts.is_empty()),
     })
 }
 

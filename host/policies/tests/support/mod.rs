@@ -1,7 +1,5 @@
 //! A built-in classifier as a guest, and what it is sent of a request.
 
-use std::sync::Arc;
-
 use pointsman_contract::{Fact, Partition, Reads, Role, RouterConfig, Text};
 use pointsman_sandbox::{Args, Artifact, GuestSetup, GuestSlot, Limits, Profile, Sandbox, SandboxConfig};
 
@@ -36,6 +34,6 @@ pub(crate) fn slot(name: &str, parameters: &str) -> GuestSlot {
 pub(crate) fn arguments(reads: &Reads, number: impl Fn(Fact) -> f64, text: impl Fn(Text) -> Option<String>) -> Args {
     let numbers = reads.facts.iter().map(|name| number(Fact::from_name(name).unwrap())).collect();
     let texts: Vec<_> = reads.texts.iter().map(|name| text(Text::from_name(name).unwrap())).collect();
-    let texts = Some(texts).filter(|texts| !texts.is_empty()).map(Arc::new);
-    Args { numbers: Arc::new(numbers), texts, ..Args::default() }
+    let texts = Some(texts).filter(|texts| !texts.is_empty());
+    Args { numbers, texts, ..Args::default() }
 }

@@ -78,12 +78,10 @@ impl HostedClassifier {
 impl Hosted {
     fn fill(&mut self, request: &ClassifyRequest, now_ms: f64) {
         let Self { plan, workers, vocabulary, args, .. } = self;
-        let numbers = Arc::make_mut(&mut args.numbers);
-        numbers.clear();
-        numbers.extend(plan.facts.iter().map(|fact| value(*fact, request, workers, now_ms)));
-        args.texts = (!plan.texts.is_empty()).then(|| {
-            Arc::new(plan.texts.iter().map(|text| self::text(*text, request, vocabulary).map(str::to_owned)).collect())
-        });
+        args.numbers.clear();
+        args.numbers.extend(plan.facts.iter().map(|fact| value(*fact, request, workers, now_ms)));
+        args.texts = (!plan.texts.is_empty())
+            .then(|| plan.texts.iter().map(|text| self::text(*text, request, vocabulary).map(str::to_owned)).collect());
     }
 
     /// A guest that has gone took with it what it was told. One that was not called missed something, and starts anew.

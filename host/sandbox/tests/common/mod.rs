@@ -546,7 +546,7 @@ pub fn slot(policy: &Arc<CompiledPolicy>, limits: Limits) -> GuestSlot {
 
 /// Rows with one number each.
 pub fn args(numbers: &[f64]) -> Args {
-    Args { rows: numbers.len() as u32, numbers: Arc::new(numbers.to_vec()), ..Args::default() }
+    Args { rows: numbers.len() as u32, numbers: numbers.to_vec(), ..Args::default() }
 }
 
 /// One function that takes a compiler minutes: 3,000 loops within each other over 300 locals.
