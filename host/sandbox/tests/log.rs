@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 
 use common::{Policy, args, sandbox};
 use pointsman_sandbox::*;
@@ -19,6 +19,16 @@ type Seen = (Level, String, Vec<(String, String)>);
 struct Collect {
     events: Arc<Mutex<Vec<Seen>>>,
     spans: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Collect {
+    /// A new one, beside one for the whole process. Without that, an event that a test without any comes upon first is
+    /// taken for one that nobody wants, in the tests beside it too.
+    fn new() -> Self {
+        static WHOLE: Once = Once::new();
+        WHOLE.call_once(|| tracing::subscriber::set_global_default(Self::default()).unwrap());
+        Self::default()
+    }
 }
 
 struct Fields(Vec<(String, String)>);
@@ -66,7 +76,7 @@ type Messages = Vec<(Level, String)>;
 
 /// The policies' events of one call with these numbers: level and message.
 fn logged(slot: &mut GuestSlot, numbers: &[f64]) -> (Result<Vec<f64>, Fault>, Messages) {
-    let collect = Collect::default();
+    let collect = Collect::new();
     let answer = tracing::subscriber::with_default(collect.clone(), || slot.score(&args(numbers)));
     (answer, policys(&collect))
 }
@@ -213,7 +223,7 @@ fn log_bytes_per_second() {
     };
     let say = [2.0, 1024.0, 12.0];
     let run = |calls: usize| {
-        let collect = Collect::default();
+        let collect = Collect::new();
         tracing::subscriber::with_default(collect.clone(), || {
             let mut slot = logger().slot(&sandbox(), Limits { log_bytes_per_second: 120, ..Limits::default() });
             (0..calls).for_each(|_| assert!(slot.score(&args(&say)).is_ok()));
@@ -308,7 +318,7 @@ fn nothing_is_lost_without_a_subscriber() {
 
 #[test]
 fn load_configure_and_call_have_spans() {
-    let collect = Collect::default();
+    let collect = Collect::new();
     tracing::subscriber::with_default(collect.clone(), || {
         Policy::default().slot(&sandbox(), Limits::default()).score(&args(&[1.0])).unwrap();
     });

@@ -48,7 +48,16 @@ impl Scorer for WeightedSum {
 
     fn score(&mut self, _: &Request<'_>, candidates: &Candidates<'_>, costs: &mut [f64]) -> Result<(), PolicyError> {
         costs.fill(0.0);
-        for (signal, weight) in SIGNALS.iter().zip(WEIGHTS).take(self.signals) {
+        let (signals, weights) = (SIGNALS.split_at(self.signals).0, WEIGHTS.split_at(self.signals).0);
+        let ((signals, further), (weights, further_weights)) = (signals.as_chunks::<4>(), weights.as_chunks::<4>());
+        // A pass over the rows for four signals, as the built-in policies have one for several.
+        for ([a, b, c, d], weights) in signals.iter().zip(weights) {
+            let column = |signal: &Signal| candidates.column(*signal);
+            apply(costs, [column(a)?, column(b)?, column(c)?, column(d)?], |cost, values| {
+                cost + weights[0] * values[0] + weights[1] * values[1] + weights[2] * values[2] + weights[3] * values[3]
+            });
+        }
+        for (signal, weight) in further.iter().zip(further_weights) {
             apply(costs, [candidates.column(*signal)?], |cost, [value]| cost + weight * value);
         }
         Ok(())
