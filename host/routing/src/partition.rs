@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use pointsman_admission::{PolicyClass, RowLoad, WorkerKey};
 use pointsman_contract::ClassifierWorker;
 use pointsman_sandbox::Outcome;
+use tracing::level_filters::LevelFilter;
 
 use crate::candidates::{Candidates, Needs, Projection};
 use crate::eligibility::{self, Eligible};
@@ -389,7 +390,7 @@ impl Partition {
 impl State {
     fn decide(&mut self, partition: &Partition, request: &Request<'_>) -> Result<Decision, DecideError> {
         // Asked first: even a span that nobody wants costs some twenty instructions.
-        let _span = tracing::enabled!(tracing::Level::TRACE)
+        let _span = (LevelFilter::current() >= LevelFilter::TRACE)
             .then(|| tracing::trace_span!("decide", instance = self.active.name, rows = self.table.len()).entered());
         let eligible = eligibility::eligible(&self.table, request, self.active.exclusive_affinity, &mut self.rows)?;
         let Some(listening) = Listening::begin(&mut self.taps, &self.active) else {

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use pointsman_contract::{Inputs, Manifest, Partition, RouterConfig, Selection, Stages};
+use tracing::level_filters::LevelFilter;
 use wasmtime::component::{ComponentExportIndex, ComponentNamedList, Instance, Lift, TypedFunc};
 use wasmtime::{Store, Trap};
 
@@ -530,7 +531,7 @@ impl GuestSlot {
         (Result<R, String>,): ComponentNamedList + Lift,
     {
         // Asked first: even a span that nobody wants costs some twenty instructions.
-        let _span = tracing::enabled!(tracing::Level::TRACE).then(|| {
+        let _span = (LevelFilter::current() >= LevelFilter::TRACE).then(|| {
             tracing::trace_span!("call", stage, instance = &*self.source.instance, rows = args.rows).entered()
         });
         let limits = &self.setup.limits;
