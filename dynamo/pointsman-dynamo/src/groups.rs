@@ -28,11 +28,9 @@ impl Groups {
 }
 
 fn group(signal: &str) -> WorkerInputs {
-    if signal == Signal::LoadPrefillCostTokens.name() {
-        return WorkerInputs::CACHE | WorkerInputs::LOAD;
-    }
-    match signal.split_once('.') {
-        Some(("cache", _)) => WorkerInputs::CACHE,
+    let of_cache = Signal::from_name(signal).is_some_and(Signal::is_of_cache);
+    let start = if of_cache { WorkerInputs::CACHE } else { WorkerInputs::NONE };
+    start | match signal.split_once('.') {
         Some(("load", _)) => WorkerInputs::LOAD,
         Some(("taint", _)) => WorkerInputs::PREFERRED_TAINT,
         _ => WorkerInputs::NONE,

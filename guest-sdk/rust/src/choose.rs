@@ -47,13 +47,10 @@ impl Best {
             self = self.look(row + 2, *third, draw).look(row + 3, *fourth, draw);
         }
         let row = first + groups.len() * 4;
-        if let [cost, rest @ ..] = rest {
-            self = self.look(row, *cost, draw);
-            if let [cost, rest @ ..] = rest {
-                self = self.look(row + 1, *cost, draw);
-                if let [cost, ..] = rest {
-                    self = self.look(row + 2, *cost, draw);
-                }
+        // So often whatever is left, which the compiler makes no loop of.
+        for place in 0..3 {
+            if let Some(cost) = rest.get(place) {
+                self = self.look(row + place, *cost, draw);
             }
         }
         self

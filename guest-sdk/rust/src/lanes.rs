@@ -59,13 +59,9 @@ pub(crate) fn blank(costs: &mut Vec<f64>, rows: usize) {
     chunks.fill([missing(); LANES]);
     let (groups, rest) = rest.as_chunks_mut::<FEW>();
     groups.fill([missing(); FEW]);
-    if let [first, rest @ ..] = rest {
-        *first = missing();
-        if let [second, rest @ ..] = rest {
-            *second = missing();
-            if let [third, ..] = rest {
-                *third = missing();
-            }
+    for place in 0..FEW - 1 {
+        if let Some(cost) = rest.get_mut(place) {
+            *cost = missing();
         }
     }
 }
@@ -103,14 +99,10 @@ pub fn fold(values: &[f64], start: f64, with: impl Fn(f64, f64) -> f64, join: im
     for [a, b, c, d] in groups {
         folded = with(with(with(with(folded, *a), *b), *c), *d);
     }
-    // No loop for the last three.
-    if let [first, rest @ ..] = rest {
-        folded = with(folded, *first);
-        if let [second, rest @ ..] = rest {
-            folded = with(folded, *second);
-            if let [third, ..] = rest {
-                folded = with(folded, *third);
-            }
+    // So often whatever is left, which the compiler makes no loop of.
+    for place in 0..FEW - 1 {
+        if let Some(value) = rest.get(place) {
+            folded = with(folded, *value);
         }
     }
     folded

@@ -330,6 +330,7 @@ impl Source for Candidates<'_> {
         }
     }
 
+    // Apart from the loop over the columns, most of which are constant: inlined it would spill the loop's registers.
     #[inline(never)]
     fn column(&self, signal: SignalId, rows: Rows<'_>, placed: &[Placed], out: &mut [f64]) {
         match signal {

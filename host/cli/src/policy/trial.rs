@@ -133,15 +133,13 @@ fn arguments(
     }
     let prompt = given(&table.facts, Fact::PromptTokens.name()).unwrap_or(Fact::PromptTokens.absent());
     for name in &reads.signals {
+        if name == "cost" {
+            numbers.extend(if costs.is_empty() { vec![0.0; rows.len()] } else { costs.to_vec() });
+            continue;
+        }
         let signal = Signal::from_name(name);
-        match signal {
-            Some(_) => {}
-            None if name == "cost" => {
-                numbers.extend(if costs.is_empty() { vec![0.0; rows.len()] } else { costs.to_vec() });
-                continue;
-            }
-            None if name.starts_with("metric.") || name.starts_with("label.") => {}
-            None => return unknown("signal", name, Signal::ALL.iter().map(|signal| signal.name()).collect()),
+        if signal.is_none() && !name.starts_with("metric.") && !name.starts_with("label.") {
+            return unknown("signal", name, Signal::ALL.iter().map(|signal| signal.name()).collect());
         }
         for row in rows {
             let signals = table.workers.get(*row as usize).map_or(&[][..], |(_, signals)| signals);
