@@ -30,11 +30,12 @@ impl Groups {
 fn group(signal: &str) -> WorkerInputs {
     let of_cache = Signal::from_name(signal).is_some_and(Signal::is_of_cache);
     let start = if of_cache { WorkerInputs::CACHE } else { WorkerInputs::NONE };
-    start | match signal.split_once('.') {
-        Some(("load", _)) => WorkerInputs::LOAD,
-        Some(("taint", _)) => WorkerInputs::PREFERRED_TAINT,
-        _ => WorkerInputs::NONE,
-    }
+    start
+        | match signal.split_once('.') {
+            Some(("load", _)) => WorkerInputs::LOAD,
+            Some(("taint", _)) => WorkerInputs::PREFERRED_TAINT,
+            _ => WorkerInputs::NONE,
+        }
 }
 
 /// Refuses a policy that reads what Dynamo does not have. The router refuses `metric.` and `label.` names already.
