@@ -19,7 +19,7 @@ use crate::{output, parameters, source};
 ///
 /// The table is JSON or YAML: {partition?: {model, routing_group, role, block_size, seed}, router_config?: {...},
 /// facts?: {FACT: number}, texts?: {TEXT: string}, workers: [{worker, rank?, signals: {SIGNAL: number}}]}. Names are the
-/// contract's; what is absent is missing, and nothing is derived.
+/// contract's; what is absent is missing, but `load.prefill-cost-tokens` follows from its parts.
 #[derive(clap::Args)]
 pub(crate) struct Run {
     /// A built-in policy's name, or a component's file.
